@@ -1,0 +1,130 @@
+"""Live tasks' folders: follows the change log and mounts, or takes away, what tasks attach."""
+
+import logging
+from pathlib import Path
+
+import trio
+
+from daemon.config import Config
+from daemon.mount import Binder, read_mounts
+from memfs.engine import tasks
+from memfs.engine.service import Service
+from memfs.errors import MemfsError, NotFound
+from memfs.feed import Progress
+from memfs.fs.operations import Operations
+from memfs.types import Access, Attachment, ChangeKind, Seq, Task, TaskId
+
+log = logging.getLogger(__name__)
+
+_BATCH = 512
+
+
+class Attachments:
+    """Keeps the kernel's mounts equal to the live tasks."""
+
+    def __init__(self, config: Config, service: Service, operations: Operations) -> None:
+        self._config = config
+        self._service = service
+        self._operations = operations
+        self._binder = Binder(config)
+        self._limiter = trio.CapacityLimiter(1)
+        self._shown: dict[TaskId, Task] = {}
+        self.progress = Progress(service.feed.seq)
+        self.problems: dict[str, str] = {}  # folder that could not be put in place -> why
+
+    def path(self, task: Task, attachment: Attachment) -> Path:
+        """Return where a task sees an attachment."""
+        return self._config.tasks_dir / task.id / "memory" / attachment.name
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Mount every live task, then follow the change log until cancelled."""
+        seq = self._service.feed.seq
+        for task in await self._service.scan(lambda txn: tasks.live(txn)):
+            await self._show(task)
+        self.progress.reach(seq)
+        task_status.started()
+        while True:
+            await self._service.feed.wait_past(seq)
+            while rows := self._service.changes(seq, _BATCH):
+                for row in rows:
+                    if row.kind is ChangeKind.TASK:
+                        await self._follow(TaskId(row.subject))
+                seq = rows[-1].seq
+            seq = Seq(max(seq, self._service.feed.seq))
+            self.progress.reach(seq)
+
+    async def _follow(self, task_id: TaskId) -> None:
+        try:
+            task = self._service.view(tasks.get, task_id)
+        except NotFound:
+            return
+        if task.ended_at is None:
+            await self._show(task)
+        else:
+            await self._hide(task)
+
+    async def _show(self, task: Task) -> None:
+        if task.id in self._shown:
+            return
+        self._shown[task.id] = task
+        for attachment in task.attachments:
+            self._operations.attach(task, attachment)
+            target = self.path(task, attachment)
+            read_only = attachment.access is Access.READ_ONLY
+            source = self._config.mount_dir / str(attachment.no)
+            try:
+                # resolves its source through our own mount: never on the loop
+                await trio.to_thread.run_sync(
+                    self._binder.bind,
+                    source,
+                    target,
+                    read_only,
+                    task.uid,
+                    task.gid,
+                    limiter=self._limiter,
+                )
+                self.problems.pop(str(target), None)
+            except MemfsError as error:
+                self.problems[str(target)] = str(error)
+                log.error("%s is not mounted: %s", target, error)
+
+    async def _hide(self, task: Task) -> None:
+        self._shown.pop(task.id, None)
+        for attachment in task.attachments:
+            target = self.path(task, attachment)
+            self.problems.pop(str(target), None)
+            try:
+                await trio.to_thread.run_sync(
+                    self._binder.unbind, target, limiter=self._limiter
+                )
+            except MemfsError as error:
+                log.error("%s could not be taken away: %s", target, error)
+            await self._operations.detach(attachment.no)
+
+    async def hide_all(self) -> None:
+        """Take every folder away; at the end of the daemon."""
+        for task in list(self._shown.values()):
+            for attachment in task.attachments:
+                try:
+                    await trio.to_thread.run_sync(
+                        self._binder.unbind, self.path(task, attachment), limiter=self._limiter
+                    )
+                except MemfsError as error:
+                    log.error("%s", error)
+        self._shown.clear()
+
+    def mounts(self) -> list[dict[str, object]]:
+        """Return each folder that should be there, and whether the kernel has it."""
+        mounted = {str(mount.path) for mount in read_mounts()}
+        return [
+            {
+                "path": str(path),
+                "alive": str(path) in mounted or path.is_symlink(),
+                "task": task.id,
+                "store": attachment.store_id,
+                "access": attachment.access.word,
+            }
+            for task in self._shown.values()
+            for attachment in task.attachments
+            for path in [self.path(task, attachment)]
+        ]

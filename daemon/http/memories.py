@@ -1,0 +1,200 @@
+"""/v1/memory_stores/{id}/memories: the notes of a store."""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Annotated, Concatenate, ParamSpec
+
+from fastapi import APIRouter, Query, Request, Response
+
+from daemon.http import wire
+from daemon.http.door import TheDoor
+from daemon.http.stores import check_live
+from memfs.engine import notes, stores, tree
+from memfs.engine import path as paths
+from memfs.engine.service import Txn
+from memfs.errors import Invalid, NotFound
+from memfs.types import Caller, NodeInfo, NotePath, Sha256, Time
+
+P = ParamSpec("P")
+
+router = APIRouter(prefix="/v1/memory_stores/{memory_store_id}/memories", tags=["memories"])
+
+Row = wire.Memory | wire.ArchivedMemory | wire.MemoryPrefix
+
+
+@router.post("", response_model=wire.Memory, openapi_extra=wire.takes(wire.CreateMemory))
+async def create(
+    door: TheDoor, request: Request, memory_store_id: str, view: wire.View = "basic"
+) -> Response:
+    """Make a note; never overwrites."""
+    door.service.view(check_live, memory_store_id)
+    body = await wire.decode(request, wire.CreateMemory)
+    path = paths.parse(body.path)
+    text = await door.service.screen(body.content.encode())
+    rule = shown(notes.create, memory_store_id, view)
+    return wire.reply(await door.commit(rule, memory_store_id, path, text))
+
+
+@router.get("", response_model=wire.Page[Row])
+async def list_memories(
+    door: TheDoor,
+    memory_store_id: str,
+    path_prefix: str = "/",
+    path: str | None = None,
+    page: str | None = None,
+    depth: Annotated[int, Query(ge=0, le=1)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+    view: wire.View = "basic",
+    archived: bool = False,
+) -> Response:
+    """List notes in path order; with depth 1, deeper ones as their folder.
+
+    path (ours): only the note at exactly that path. archived (ours): the notes that were put away.
+    """
+    door.service.view(stores.get, memory_store_id)
+    prefix = paths.parse_prefix(path_prefix)
+    exact = None if path is None else paths.parse(path)
+    limit = min(limit, wire.FULL_PER_PAGE) if view == "full" else limit
+    listing = f"memories {memory_store_id} {archived} {depth} {exact!r} {prefix!r}"
+    after = door.cursors.open(page, listing)
+
+    def read(txn: Txn) -> bytes:
+        position: str | None = None
+        if exact is not None:
+            found = _at(txn, memory_store_id, exact)
+        elif archived:
+            found, position = _archived(txn, memory_store_id, limit, after)
+        else:
+            part = notes.list_page(txn, memory_store_id, prefix, depth, limit, after)
+            found, position = part.items, part.after
+        rows = [_row(txn, memory_store_id, where, info, view) for where, info in found]
+        next_page = door.cursors.seal(position, listing)
+        return wire.encode(wire.Page[Row](data=rows, next_page=next_page))
+
+    return wire.reply(await door.service.scan(read))
+
+
+@router.get("/{memory_id}", response_model=wire.Memory | wire.ArchivedMemory)
+async def retrieve(
+    door: TheDoor, memory_store_id: str, memory_id: str, view: wire.View = "full"
+) -> Response:
+    """Return one note, archived or not."""
+
+    def read(txn: Txn) -> wire.Memory:
+        return _note(txn, memory_store_id, notes.get(txn, memory_store_id, memory_id), view)
+
+    return wire.reply(door.service.view(read))
+
+
+@router.post(
+    "/{memory_id}", response_model=wire.Memory, openapi_extra=wire.takes(wire.UpdateMemory)
+)
+async def update(
+    door: TheDoor,
+    request: Request,
+    memory_store_id: str,
+    memory_id: str,
+    view: wire.View = "basic",
+) -> Response:
+    """Give a note a new text, a new path or both, as one version.
+
+    Already as asked: unchanged, even if the precondition is stale, so that retries are safe.
+    """
+    door.service.view(notes.get, memory_store_id, memory_id)
+    door.service.view(check_live, memory_store_id)
+    body = await wire.decode(request, wire.UpdateMemory)
+    if body.content is None and body.path is None:
+        raise Invalid("content, path: send at least one of them")
+    path = None if body.path is None else paths.parse(body.path)
+    text = None if body.content is None else await door.service.screen(body.content.encode())
+    expected = None if body.precondition is None else Sha256(body.precondition.content_sha256)
+    rule = shown(notes.update, memory_store_id, view)
+    return wire.reply(await door.commit(rule, memory_store_id, memory_id, text, path, expected))
+
+
+@router.delete("/{memory_id}", response_model=wire.Gone)
+async def delete(
+    door: TheDoor,
+    memory_store_id: str,
+    memory_id: str,
+    expected_content_sha256: str | None = None,
+) -> Response:
+    """End a note; its versions stay."""
+    expected = None if expected_content_sha256 is None else Sha256(expected_content_sha256)
+    await door.commit(notes.delete, memory_store_id, memory_id, expected)
+    return wire.reply(wire.Gone(type="memory_deleted", id=memory_id))
+
+
+@router.post(
+    "/{memory_id}/archive",
+    response_model=wire.ArchivedMemory,
+    openapi_extra=wire.takes(wire.ArchiveMemory),
+)
+async def archive(
+    door: TheDoor, request: Request, memory_store_id: str, memory_id: str
+) -> Response:
+    """Put a note away: out of the tree and of recall, kept with its versions (ours)."""
+    door.service.view(notes.get, memory_store_id, memory_id)
+    door.service.view(check_live, memory_store_id)
+    body = await wire.decode(request, wire.ArchiveMemory)
+    rule = shown(notes.archive, memory_store_id, "basic")
+    return wire.reply(await door.commit(rule, memory_store_id, memory_id, body.reason))
+
+
+@router.post("/{memory_id}/unarchive", response_model=wire.Memory)
+async def unarchive(door: TheDoor, memory_store_id: str, memory_id: str) -> Response:
+    """Bring an archived note back to its path (ours)."""
+    rule = shown(notes.unarchive, memory_store_id, "basic")
+    return wire.reply(await door.commit(rule, memory_store_id, memory_id))
+
+
+@router.post("/{memory_id}/purge", response_model=wire.Gone)
+async def purge(door: TheDoor, memory_store_id: str, memory_id: str) -> Response:
+    """Remove a note, living or deleted, with everything that is kept of it (ours)."""
+    await door.commit(notes.purge, memory_store_id, memory_id)
+    return wire.reply(wire.Gone(type="memory_purged", id=memory_id))
+
+
+def shown(
+    rule: Callable[Concatenate[Txn, Caller, Time, P], NodeInfo], store_id: str, view: wire.View
+) -> Callable[Concatenate[Txn, Caller, Time, P], wire.Memory]:
+    """Return *rule* with its note as a shape, read in the rule's own transaction."""
+
+    def run(txn: Txn, caller: Caller, now: Time, *args: P.args, **kwargs: P.kwargs) -> wire.Memory:
+        return _note(txn, store_id, rule(txn, caller, now, *args, **kwargs), view)
+
+    return run
+
+
+def _note(txn: Txn, store_id: str, info: NodeInfo, view: wire.View) -> wire.Memory:
+    text = notes.text_of(txn, info) if view == "full" else None
+    return wire.memory(store_id, tree.path_of(txn, info), info, notes.note_of(info), text)
+
+
+def _row(txn: Txn, store_id: str, path: NotePath, info: NodeInfo, view: wire.View) -> Row:
+    if info.note is None:
+        return wire.MemoryPrefix(path=path)
+    text = notes.text_of(txn, info) if view == "full" else None
+    return wire.memory(store_id, path, info, info.note, text)
+
+
+def _at(txn: Txn, store_id: str, path: NotePath) -> list[tuple[NotePath, NodeInfo]]:
+    stores.get(txn, store_id)
+    try:
+        return [(path, notes.at(txn, store_id, path))]
+    except NotFound:
+        return []
+
+
+def _archived(
+    txn: Txn, store_id: str, limit: int, after: str | None
+) -> tuple[list[tuple[NotePath, NodeInfo]], str | None]:
+    """Return a page of archived notes in the order of making, and the node it ended with."""
+    found = list(
+        islice(
+            (info for info in notes.list_archived(txn, store_id) if info.node > int(after or 0)),
+            limit + 1,
+        )
+    )
+    page = [(tree.path_of(txn, info), info) for info in found[:limit]]
+    return page, str(found[limit - 1].node) if len(found) > limit else None

@@ -1,0 +1,1 @@
+"""memfs: an agent's memory as a mounted, versioned folder."""

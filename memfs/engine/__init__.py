@@ -1,0 +1,1 @@
+"""The rules: plain functions `(txn, caller, now, …) -> result`, the same for every door."""

@@ -1,0 +1,181 @@
+"""The front desk: view, scan, commit; the only way to the rules, with one writer.
+
+Group commit: the writer takes every queued rule, runs them in one write transaction, commits once
+(one fsync) and then answers them all. A rule that raises has written nothing by contract; one that
+did write before it raised is a bug, and then the batch is undone and each rule runs alone.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
+import outcome
+import trio
+
+from memfs.engine import credentials
+from memfs.engine.secrets import Scanner, screen
+from memfs.errors import MemfsError, Unavailable
+from memfs.feed import Feed
+from memfs.store import change
+from memfs.store.env import Env, Txn
+from memfs.types import Caller, Change, Seq, Text, Time
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_BATCH = 256  # rules in one transaction: bounds what one failure can send back to be run alone
+_INLINE_SCREEN_BYTES = 16_384  # screening less takes under a tenth of a millisecond
+_SCANS = 4
+
+
+class _Job:
+    """A queued rule; the task that waits for it cannot be cancelled once it runs."""
+
+    __slots__ = ("result", "rule", "running", "task")
+
+    def __init__(self, rule: Callable[[Txn], object], task: trio.lowlevel.Task) -> None:
+        self.rule = rule
+        self.task = task
+        self.running = False
+        self.result: outcome.Outcome[object] | None = None
+
+
+class Service:
+    """Runs rules against one environment. One per process; `run` must be running."""
+
+    def __init__(self, env: Env, clock: Callable[[], int] = time.time_ns) -> None:
+        self.env = env
+        self._clock = clock
+        with env.read() as txn:
+            self.feed = Feed(change.last_seq(txn))
+            self.scanner = Scanner(tuple(credentials.everything(txn)))
+        self._queue: deque[_Job] = deque()
+        self._wake = trio.Event()
+        self._writer = trio.CapacityLimiter(1)
+        self._scans = trio.CapacityLimiter(_SCANS)
+        self._closing = False
+
+    def now(self) -> Time:
+        """Return the wall clock, ns."""
+        return Time(self._clock())
+
+    def view(
+        self, rule: Callable[Concatenate[Txn, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run a short reading rule on the loop, on a snapshot."""
+        with self.env.read() as txn:
+            return rule(txn, *args, **kwargs)
+
+    def changes(self, after: Seq, limit: int) -> list[Change]:
+        """Return up to *limit* rows of the change log after *after*, oldest first."""
+        return self.view(change.read, after, limit)
+
+    async def scan(
+        self, rule: Callable[Concatenate[Txn, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run a long reading rule in a thread, on a snapshot."""
+        return await trio.to_thread.run_sync(
+            lambda: self.view(rule, *args, **kwargs), limiter=self._scans
+        )
+
+    async def commit(
+        self,
+        rule: Callable[Concatenate[Txn, Caller, Time, P], R],
+        caller: Caller,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Run a writing rule; its effects are on disk when this returns.
+
+        Cancelled while queued: not applied. Once it runs, the true result comes back.
+        Raises: what the rule raises; Unavailable when the daemon is stopping.
+        """
+        if self._closing:
+            raise Unavailable("the daemon is stopping: try again when it is back")
+        await trio.lowlevel.checkpoint_if_cancelled()
+        now = self.now()
+        task = trio.lowlevel.current_task()
+        job = _Job(lambda txn: rule(txn, caller, now, *args, **kwargs), task)
+        self._queue.append(job)
+        self._wake.set()
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            if job.running:
+                return trio.lowlevel.Abort.FAILED
+            self._queue.remove(job)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        return await trio.lowlevel.wait_task_rescheduled(abort)
+
+    async def screen(self, data: bytes) -> Text:
+        """Return *data* as text that may be stored; large texts are checked in a thread.
+
+        Raises: InvalidText, TextTooLong, SecretRefused.
+        """
+        if len(data) <= _INLINE_SCREEN_BYTES:
+            return screen(data, self.scanner)
+        return await trio.to_thread.run_sync(screen, data, self.scanner, limiter=self._scans)
+
+    def refresh_scanner(self) -> None:
+        """Take up a change of the registered credentials."""
+        self.scanner = Scanner(self.view(lambda txn: tuple(credentials.everything(txn))))
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write what is queued, until `close`; then return with nothing left in the queue."""
+        task_status.started()
+        while True:
+            if not self._queue:
+                if self._closing:
+                    return
+                self._wake = trio.Event()
+                await self._wake.wait()
+                continue
+            batch: list[_Job] = []
+            while self._queue and len(batch) < _BATCH:
+                job = self._queue.popleft()
+                job.running = True
+                batch.append(job)
+            seq = self.feed.seq
+            # atomic: from here to the last reschedule nothing may be cancelled
+            with trio.CancelScope(shield=True):
+                seq = await trio.to_thread.run_sync(self._write, batch, limiter=self._writer)
+            self.feed.publish(seq)
+            for job in batch:
+                trio.lowlevel.reschedule(job.task, job.result or outcome.Value(None))
+
+    def close(self) -> None:
+        """Refuse further commits; `run` returns once the queue is empty."""
+        self._closing = True
+        self._wake.set()
+
+    def _write(self, batch: list[_Job]) -> Seq:
+        """Run a batch in one transaction, or each rule alone if that fails (in a thread)."""
+        if not self._together(batch):
+            for job in batch:
+                self._alone(job)
+        with self.env.read() as txn:
+            return change.last_seq(txn)
+
+    def _together(self, batch: list[_Job]) -> bool:
+        try:
+            with self.env.write() as txn:
+                for job in batch:
+                    puts = txn.puts
+                    job.result = outcome.capture(job.rule, txn)
+                    if isinstance(job.result, outcome.Error) and txn.puts != puts:
+                        raise _Undo
+        except Exception:
+            return False
+        return True
+
+    def _alone(self, job: _Job) -> None:
+        def run() -> object:
+            with self.env.write() as txn:
+                return job.rule(txn)
+
+        job.result = outcome.capture(run)
+
+
+class _Undo(MemfsError):
+    """A rule wrote and then raised: take back the batch."""

@@ -1,0 +1,191 @@
+"""Tasks: runs of a worker with attachments frozen when made (SEMANTICS: Workers and tasks)."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from memfs import limits
+from memfs.engine import ids, stores, workers
+from memfs.engine.path import short_name
+from memfs.errors import Conflict, Invalid, NotFound
+from memfs.store import change
+from memfs.store.env import Txn
+from memfs.store.records import TASK
+from memfs.types import (
+    Access,
+    Actor,
+    Attachment,
+    AttachmentNo,
+    Caller,
+    Change,
+    ChangeKind,
+    Page,
+    Store,
+    Task,
+    TaskId,
+    Time,
+)
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A store that a new task should see."""
+
+    store_id: str
+    access: Access = Access.READ_WRITE
+    instructions: str = ""
+    guard: bool = True
+
+
+def create(
+    txn: Txn,
+    caller: Caller,
+    now: Time,
+    worker: str,
+    wanted: Sequence[Wanted] = (),
+    task_id: str | None = None,
+    uid: int | None = None,
+    gid: int | None = None,
+) -> Task:
+    """Make a task of a worker (made too if the name is new) and return it.
+
+    Its stores never change afterwards: the worker's own, read-write, then the wanted ones.
+    Raises: Invalid, NotFound, Conflict (the id is taken), StoreArchived.
+    """
+    if task_id is not None and (not _ID.fullmatch(task_id) or set(task_id) <= {"."}):
+        raise Invalid("a task id has 1 to 64 of A-Z a-z 0-9 . _ - and is not . or ..")
+    if task_id is not None and TASK.get(txn, task_id.encode()) is not None:
+        raise Conflict(f"there is a task {task_id!r} already: choose another id")
+    if len(wanted) > limits.ATTACHMENTS_PER_TASK:
+        raise Invalid(
+            f"resources cannot contain more than {limits.ATTACHMENTS_PER_TASK} memory_store entries"
+        )
+    if len({want.store_id for want in wanted}) < len(wanted):
+        raise Invalid("a task can attach a memory store only once: remove the repetition")
+    attached: list[tuple[Store, Wanted]] = []
+    for want in wanted:
+        if len(want.instructions) > limits.INSTRUCTIONS_CHARS:
+            raise Invalid(f"instructions have at most {limits.INSTRUCTIONS_CHARS} characters")
+        store = stores.get(txn, want.store_id)
+        stores.check_live(store)
+        attached.append((store, want))
+    try:
+        who = workers.get(txn, worker)
+    except NotFound:
+        if ids.has_shape(worker, "agt_"):
+            raise
+        who = workers.create(txn, caller, now, worker)
+    own = stores.by_no(txn, who.store)
+    if any(store.no == own.no for store, _ in attached):
+        raise Invalid("a worker's own memory store is always attached: leave it out of resources")
+    seq = change.next_seq(txn)
+    taken: dict[str, None] = {}
+    made: list[Attachment] = []
+    for store, want in [(own, Wanted(own.id)), *attached]:
+        name = short_name(who.name if store is own else store.name, store.id, taken)
+        taken[name] = None
+        made.append(
+            Attachment(
+                no=AttachmentNo(txn.next("attachment")),
+                store=store.no,
+                store_id=store.id,
+                name=name,
+                store_name=store.name,
+                description=store.description,
+                access=want.access,
+                instructions=want.instructions,
+                root=store.root,
+                guard=want.guard,
+            )
+        )
+    task = Task(
+        id=TaskId(task_id or ids.new("task_")),
+        worker_id=who.id,
+        created_at=now,
+        attachments=tuple(made),
+        uid=uid,
+        gid=gid,
+    )
+    TASK.put(txn, task.id.encode(), task)
+    _record(txn, caller, now, seq, task)
+    return task
+
+
+def get(txn: Txn, task_id: str) -> Task:
+    """Return a task, live or ended.
+
+    Raises: NotFound.
+    """
+    task = TASK.get(txn, task_id.encode()[:511] or b"-")
+    if task is None:
+        raise NotFound(f"no task {task_id!r}: list them with `memfs task list`")
+    return task
+
+
+def everything(txn: Txn) -> Iterator[Task]:
+    """Yield every task, in byte order of ids."""
+    for _, task in TASK.scan(txn):
+        yield task
+
+
+def live(txn: Txn) -> list[Task]:
+    """Return the tasks that have not ended."""
+    return [task for task in everything(txn) if task.ended_at is None]
+
+
+def list_page(
+    txn: Txn,
+    *,
+    store_id: str | None = None,
+    include_ended: bool = True,
+    limit: int = 20,
+    after: str | None = None,
+) -> Page[Task]:
+    """Return tasks, newest first; after is the last id of the page before."""
+    found = [
+        task
+        for task in everything(txn)
+        if (include_ended or task.ended_at is None)
+        and (store_id is None or any(a.store_id == store_id for a in task.attachments))
+    ]
+    found.sort(key=lambda task: (task.created_at, task.id), reverse=True)
+    if after is not None:
+        ranks = [task.id for task in found]
+        found = found[ranks.index(TaskId(after)) + 1 :] if after in ranks else []
+    return Page(found[:limit], found[limit - 1].id if len(found) > limit else None)
+
+
+def end(txn: Txn, caller: Caller, now: Time, task_id: str) -> Task:
+    """End a task and return it: its folders and scratch go, the notes stay. Again: unchanged.
+
+    Raises: NotFound.
+    """
+    task = get(txn, task_id)
+    if task.ended_at is not None:
+        return task
+    seq = change.next_seq(txn)
+    task = msgspec.structs.replace(task, ended_at=now)
+    TASK.put(txn, task.id.encode(), task)
+    _record(txn, caller, now, seq, task)
+    return task
+
+
+def caller_of(task: Task, attachment: Attachment) -> Caller:
+    """Return who writes through an attachment."""
+    return Caller(Actor("session_actor", task.id), attachment.no)
+
+
+def _record(txn: Txn, caller: Caller, now: Time, seq: change.Seq, task: Task) -> None:
+    change.record(
+        txn,
+        Change(
+            seq=seq,
+            at=now,
+            kind=ChangeKind.TASK,
+            store=task.attachments[0].store,
+            actor=caller.actor,
+            subject=task.id,
+        ),
+    )

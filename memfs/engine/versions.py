@@ -1,0 +1,289 @@
+"""Versions: what each change did to a note; listing, redaction, retention (SEMANTICS: Versions)."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from memfs.engine import stores
+from memfs.errors import Conflict, NotFound
+from memfs.store import change, content, keys
+from memfs.store.env import Txn
+from memfs.store.records import CHANGE, NODE, REFUSED, VERSION
+from memfs.types import (
+    Actor,
+    Caller,
+    Change,
+    ChangeKind,
+    Node,
+    NodeInfo,
+    NoteInfo,
+    Operation,
+    Page,
+    Seq,
+    Store,
+    StoreNo,
+    Time,
+    Version,
+)
+
+KEPT_OF_LIVING = 2  # newest versions of a living note that retention never removes
+
+
+def add(
+    txn: Txn,
+    caller: Caller,
+    now: Time,
+    info: NodeInfo,
+    head: NoteInfo,
+    operation: Operation,
+    path: str,
+) -> None:
+    """Write the version that *head* names and its index rows; its text is already kept."""
+    ended = operation is Operation.DELETED
+    version = Version(
+        id=head.version_id,
+        seq=head.head_seq,
+        store=info.store,
+        node=info.node,
+        note_id=head.id,
+        operation=operation,
+        ordinal=head.ordinal,
+        path=path,
+        sha256=None if ended else head.sha256,
+        size_bytes=None if ended else head.size_bytes,
+        created_at=now,
+        created_by=caller.actor,
+    )
+    VERSION.put(txn, keys.in_store(version.store, version.seq), version)
+    txn.put("ids", version.id.encode(), keys.in_store(version.store, version.seq))
+    for table, key in _index_rows(version):
+        txn.put(table, key, b"")
+
+
+def _index_rows(version: Version) -> Iterator[tuple[str, bytes]]:
+    store, seq = version.store, version.seq
+    yield "by_note", keys.by_note(version.node, seq)
+    yield "by_operation", keys.by_operation(store, version.operation, seq)
+    yield "by_actor", keys.by_actor(store, version.created_by, seq)
+    yield "by_time", keys.by_time(store, version.created_at, seq)
+
+
+def get(txn: Txn, store_id: str, version_id: str) -> Version:
+    """Return a version, redacted ones too.
+
+    Raises: NotFound.
+    """
+    store = stores.get(txn, store_id)
+    value = txn.get("ids", version_id.encode()[:511] or b"-")
+    if (
+        value is not None
+        and version_id.startswith("memver_")
+        and value[:4] == keys.store(store.no)
+    ):
+        found = VERSION.get(txn, value)
+        if found is not None:
+            return found
+    raise NotFound(f"no version {version_id!r} in memory store {store.name!r}: see `memfs log`")
+
+
+def text_of(txn: Txn, version: Version) -> bytes | None:
+    """Return a version's text, None if it has none (deleted, redacted)."""
+    return None if version.sha256 is None else content.get(txn, version.sha256)
+
+
+def list_page(
+    txn: Txn,
+    store_id: str,
+    *,
+    note_id: str | None = None,
+    operation: Operation | None = None,
+    actor: Actor | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    limit: int = 20,
+    after: str | None = None,
+) -> Page[Version]:
+    """Return versions, newest first, filtered; after is a position from the page before.
+
+    The order is the change log's, which clocks cannot disturb; with since or until and no other
+    filter it is by time, then log. Times are inclusive.
+    """
+    store = stores.get(txn, store_id)
+    position = None if after is None else tuple(int(part) for part in after.split("."))
+    items: list[Version] = []
+    for version in _candidates(txn, store.no, note_id, operation, actor, since, until, position):
+        if (
+            (operation is not None and version.operation is not operation)
+            or (actor is not None and version.created_by != actor)
+            or (since is not None and version.created_at < since)
+            or (until is not None and version.created_at > until)
+            or (note_id is not None and version.note_id != note_id)
+        ):
+            continue
+        if len(items) == limit:
+            last = items[-1]
+            return Page(items, f"{last.created_at}.{last.seq}")
+        items.append(version)
+    return Page(items, None)
+
+
+def _candidates(
+    txn: Txn,
+    store: StoreNo,
+    note_id: str | None,
+    operation: Operation | None,
+    actor: Actor | None,
+    since: Time | None,
+    until: Time | None,
+    after: tuple[int, ...] | None,
+) -> Iterator[Version]:
+    """Yield versions, newest first, from the narrowest index that the filters allow."""
+    at, below = (Time(0), None) if after is None else (Time(after[0]), Seq(after[1] - 1))
+    if note_id is not None:
+        value = txn.get("ids", note_id.encode()[:511] or b"-")
+        if value is None or value[:4] != keys.store(store) or len(value) != 12:
+            return
+        table, prefix = "by_note", value[4:]
+    elif actor is not None:
+        table, prefix = "by_actor", keys.by_actor(store, actor, Seq(0))[:-8]
+    elif operation is not None:
+        table, prefix = "by_operation", keys.by_operation(store, operation, Seq(0))[:-8]
+    elif since is not None or until is not None:
+        yield from _by_time(txn, store, since, until, None if below is None else (at, below))
+        return
+    else:
+        table, prefix = "version", keys.store(store)
+    start = None if below is None else prefix + keys.pack_u64(below)
+    for key, _ in txn.scan(table, prefix, start, reverse=True):
+        yield _at(txn, store, Seq(keys.u64(key)))
+
+
+def _by_time(
+    txn: Txn, store: StoreNo, since: Time | None, until: Time | None, below: tuple[Time, Seq] | None
+) -> Iterator[Version]:
+    top = Time(2**63 - 1) if until is None else until
+    start = keys.by_time(store, top, Seq(2**64 - 1))
+    if below is not None:
+        start = min(start, keys.by_time(store, *below))
+    floor = keys.by_time(store, Time(-(2**63)) if since is None else since, Seq(0))
+    for key, _ in txn.scan("by_time", keys.store(store), start, reverse=True):
+        if key < floor:
+            return
+        yield _at(txn, store, Seq(keys.u64(key)))
+
+
+def _at(txn: Txn, store: StoreNo, seq: Seq) -> Version:
+    version = VERSION.get(txn, keys.in_store(store, seq))
+    if version is None:
+        raise NotFound(f"version {seq} has an index row and no record: run `memfs check`")
+    return version
+
+
+def of_note(txn: Txn, store: StoreNo, node: Node) -> Iterator[Version]:
+    """Yield a note's versions, newest first."""
+    for key, _ in txn.scan("by_note", keys.node(node), reverse=True):
+        yield _at(txn, store, Seq(keys.u64(key)))
+
+
+def redact(txn: Txn, caller: Caller, now: Time, store_id: str, version_id: str) -> Version:
+    """Empty a version's path, text, sha256 and size for good; who and when stay. Again: unchanged.
+
+    Raises: NotFound, Conflict (it is the head of a note that still exists).
+    """
+    version = get(txn, store_id, version_id)
+    if version.redacted_at is not None:
+        return version
+    info = NODE.get(txn, keys.node(version.node))
+    if info is not None and info.note is not None and info.note.version_id == version.id:
+        raise Conflict(
+            f"version {version.id} is the current text of a note: write a new version or delete "
+            "the note, then redact it"
+        )
+    seq = change.next_seq(txn)
+    if version.sha256 is not None:
+        content.drop(txn, version.sha256)
+    empty = msgspec.structs.replace(
+        version, path=None, sha256=None, size_bytes=None, redacted_at=now, redacted_by=caller.actor
+    )
+    VERSION.put(txn, keys.in_store(version.store, version.seq), empty)
+    _blank_names(txn, version.seq)
+    change.record(
+        txn,
+        Change(
+            seq=seq,
+            at=now,
+            kind=ChangeKind.REDACT,
+            store=version.store,
+            actor=caller.actor,
+            node=version.node,
+            subject=version.id,
+        ),
+    )
+    return empty
+
+
+def _blank_names(txn: Txn, seq: Seq) -> None:
+    """Take the names out of a change row; its followers have long seen it."""
+    key = keys.pack_u64(seq)
+    row = CHANGE.get(txn, key)
+    if row is not None:
+        CHANGE.put(txn, key, msgspec.structs.replace(row, name="", old_name=""))
+
+
+def expire(
+    txn: Txn, caller: Caller, now: Time, store: StoreNo, keep_ns: int, after: Seq, batch: int
+) -> Seq | None:
+    """Remove up to *batch* versions older than *keep_ns*; return where to go on, None at the end.
+
+    Always kept: the two newest of a note that still exists, whatever their age. A note loses its
+    oldest version first, also when the clock was set back: what is left of it has no gaps.
+    """
+    cutoff = now - keep_ns
+    seen = after
+    old: list[Version] = []
+    prefix = keys.store(store)
+    for key, version in VERSION.scan(txn, prefix, keys.in_store(store, after + 1)):
+        if len(old) == batch:
+            break
+        seen = Seq(keys.u64(key))
+        if version.created_at < cutoff and not _is_kept(txn, version):
+            old.append(version)
+    for version in old:
+        prefix = keys.node(version.node)
+        oldest = next(txn.scan("by_note", prefix))[0]
+        if keys.u64(oldest) != version.seq:
+            continue
+        _forget(txn, version)
+        if next(txn.scan("by_note", prefix), None) is None:
+            txn.delete("ids", version.note_id.encode())
+    return seen if len(old) == batch else None
+
+
+def _is_kept(txn: Txn, version: Version) -> bool:
+    info = NODE.get(txn, keys.node(version.node))
+    if info is None or info.note is None:
+        return False
+    return version.ordinal > info.note.ordinal - KEPT_OF_LIVING
+
+
+def _forget(txn: Txn, version: Version) -> None:
+    key = keys.in_store(version.store, version.seq)
+    VERSION.delete(txn, key)
+    txn.delete("ids", version.id.encode())
+    for table, row in _index_rows(version):
+        txn.delete(table, row)
+    if version.sha256 is not None:
+        content.drop(txn, version.sha256)
+    _blank_names(txn, version.seq)
+
+
+def forget_note(txn: Txn, store: Store, node: Node) -> None:
+    """Remove every version of a note and the refused texts that were meant for its paths."""
+    found = list(of_note(txn, store.no, node))
+    where = {version.path for version in found}
+    for version in found:
+        _forget(txn, version)
+    for key, refused in list(REFUSED.scan(txn, keys.store(store.no))):
+        if refused.path in where:
+            REFUSED.delete(txn, key)
+            content.drop(txn, refused.sha256)

@@ -1,0 +1,59 @@
+"""Workers: agents, each with one own store that always lives (SEMANTICS: Workers and tasks)."""
+
+from collections.abc import Iterator
+
+from memfs.engine import ids, stores
+from memfs.errors import Conflict, NotFound
+from memfs.store import change
+from memfs.store.env import Txn
+from memfs.store.records import WORKER
+from memfs.types import Caller, Change, ChangeKind, Time, Worker, WorkerId
+
+
+def create(txn: Txn, caller: Caller, now: Time, name: str) -> Worker:
+    """Make a worker and its own store, and return it.
+
+    Raises: Invalid (name), Conflict (the name is taken).
+    """
+    stores.check_name(name)
+    if any(worker.name == name for worker in everything(txn)):
+        raise Conflict(f"there is a worker called {name!r}: use it, or choose another name")
+    worker_id = WorkerId(ids.new("agt_"))
+    store = stores.create(
+        txn, caller, now, name, f"The own memory of {name}."[:1024], worker_id=worker_id
+    )
+    worker = Worker(id=worker_id, name=name, created_at=now, store=store.no)
+    WORKER.put(txn, worker.id.encode(), worker)
+    seq = change.next_seq(txn)
+    change.record(
+        txn,
+        Change(
+            seq=seq,
+            at=now,
+            kind=ChangeKind.WORKER,
+            store=store.no,
+            actor=caller.actor,
+            subject=worker.id,
+        ),
+    )
+    return worker
+
+
+def get(txn: Txn, name_or_id: str) -> Worker:
+    """Return a worker by id or name.
+
+    Raises: NotFound.
+    """
+    found = WORKER.get(txn, name_or_id.encode()[:511] or b"-")
+    if found is not None:
+        return found
+    for worker in everything(txn):
+        if worker.name == name_or_id:
+            return worker
+    raise NotFound(f"no worker {name_or_id!r}: list them with `memfs worker list`")
+
+
+def everything(txn: Txn) -> Iterator[Worker]:
+    """Yield every worker in the order of making."""
+    for _, worker in WORKER.scan(txn):
+        yield worker

@@ -1,0 +1,513 @@
+"""Folders and names: lookup, readdir, create, mkdir, unlink, rmdir, rename (SEMANTICS: Mount).
+
+A folder shows the store's entries and, in front of them, what lives in this attachment only: new
+files that are not committed yet and scratch files. A note that was renamed to a scratch name is
+hidden until it is clear whether that was a save or a delete.
+"""
+
+from collections.abc import Coroutine
+from typing import Any
+
+import trio
+from pyfuse3 import EntryAttributes, ReaddirToken, readdir_reply
+
+from memfs.engine import files, notes, tree
+from memfs.engine.files import Save, Seen
+from memfs.engine.path import RESERVED, check_name
+from memfs.errors import (
+    FolderNotEmpty,
+    IsAFolder,
+    MemfsError,
+    NotAFolder,
+    NotFound,
+    PathConflict,
+    ReadOnly,
+)
+from memfs.fs import attr
+from memfs.fs.attached import Attached, Waiting
+from memfs.fs.control import Kind as ControlKind
+from memfs.fs.inodes import File, Inode, Kind, Listing
+from memfs.fs.mounted import Mounted
+from memfs.fs.settle import Settle
+from memfs.fs.texts import Texts
+from memfs.types import Node, NodeInfo, Text
+
+_BATCH = 64  # entries read in one transaction; about what two replies of the kernel's size hold
+
+
+_CONTROL = RESERVED.encode()
+
+
+class Names:
+    """The tree as this mount shows it."""
+
+    def __init__(self, mounted: Mounted, texts: Texts, settle: Settle) -> None:
+        self._mounted = mounted
+        self._service = mounted.service
+        self._texts = texts
+        self._settle = settle
+
+    # ---- looking
+
+    def lookup(
+        self, parent: Inode, raw: bytes
+    ) -> EntryAttributes | Coroutine[Any, Any, EntryAttributes]:
+        """Return what *raw* is in a folder; "no such name" is an answer that gets cached."""
+        if parent.kind is Kind.CONTROL:
+            return self._lookup_control(parent, raw)
+        if raw == _CONTROL and parent.node == parent.attached.attachment.root:
+            return self._lookup_control(parent, raw)
+        try:
+            name = check_name(raw)
+        except MemfsError:  # it cannot be there; making it says why
+            return attr.nothing()
+        found = self.find(parent, name)
+        if found is None:
+            return attr.nothing()
+        inode, entry = found
+        inode.lookups += 1
+        return entry
+
+    async def _lookup_control(self, parent: Inode, raw: bytes) -> EntryAttributes:
+        attached = parent.attached
+        parts = (*parent.parts, raw.decode()) if parent.kind is Kind.CONTROL else ()
+        kind = ControlKind.FOLDER if not parts else await attached.folder.kind(parts)
+        inode = self._control_inode(attached, parts)
+        inode.lookups += 1
+        return await self.attr_control(inode, kind is ControlKind.FOLDER)
+
+    def _control_inode(self, attached: Attached, parts: tuple[str, ...]) -> Inode:
+        inode = attached.control.get(parts)
+        if inode is None:
+            inode = self._mounted.table.add(Kind.CONTROL, attached)
+            inode.parts = parts
+            attached.control[parts] = inode
+        return inode
+
+    async def attr_control(
+        self, inode: Inode, is_folder: bool | None = None
+    ) -> EntryAttributes:
+        """Return the attributes of something below .memfs."""
+        folder = inode.attached.folder
+        if is_folder is None:
+            is_folder = (
+                not inode.parts or await folder.kind(inode.parts) is ControlKind.FOLDER
+            )
+        return attr.of_control(inode, self._service.now(), is_folder=is_folder)
+
+    def find(self, parent: Inode, name: str) -> tuple[Inode, EntryAttributes] | None:
+        """Return inode and attributes of a folder's entry, or None."""
+        attached = parent.attached
+        fresh = attached.fresh_at(parent.node, name)
+        if fresh is not None:
+            return fresh, attr.of_file(fresh)
+        if (parent.node, name) in attached.hidden:
+            return None
+        info = self._service.view(tree.child, attached.store, parent.node, name)
+        if info is None:
+            return None
+        inode = self._mounted.of_node(attached, info)
+        return inode, attr.of_node(inode, info)
+
+    def getattr(self, inode: Inode) -> EntryAttributes | Coroutine[Any, Any, EntryAttributes]:
+        """Return an inode's attributes."""
+        if inode.kind is Kind.CONTROL:
+            return self.attr_control(inode)
+        if inode.kind is Kind.SCRATCH or inode.place is not None or inode.gone:
+            if inode.file is None:
+                raise NotFound("the file was removed")
+            return attr.of_file(inode)
+        if inode.kind is Kind.FOLDER:
+            self._mounted.folder(inode.ino)
+            return attr.of_node(inode, self._service.view(tree.get, inode.node))
+        if inode.stale and inode.file is not None:
+            return attr.of_file(inode)
+        return attr.of_node(inode, self._mounted.head(inode))
+
+    def opendir(self, inode: Inode) -> int | Coroutine[Any, Any, int]:
+        """Return a number for an open folder."""
+        if inode.kind is Kind.CONTROL:
+            return self._opendir_control(inode)
+        return self._mounted.open_listing(Listing(self._mounted.folder(inode.ino)))
+
+    async def _opendir_control(self, inode: Inode) -> int:
+        listing = Listing(inode)
+        found = await inode.attached.folder.list(inode.parts)
+        listing.control = [(name, kind is ControlKind.FOLDER) for name, kind in found]
+        return self._mounted.open_listing(listing)
+
+    def readdir(
+        self, listing: Listing, start: int, token: ReaddirToken
+    ) -> None | Coroutine[Any, Any, None]:
+        """Give out entries from position *start* until the kernel's buffer is full.
+
+        Resumes after a name, so entries that come and go disturb nobody.
+        """
+        if listing.control is not None:
+            return self._readdir_control(listing, start, token)
+        names = listing.names
+        del names[start:]
+        while True:
+            batch = self._batch(listing.inode, names[-1] if names else "")
+            for name, inode, info in batch:
+                if inode is None:
+                    assert info is not None
+                    inode = self._mounted.of_node(listing.inode.attached, info)
+                entry = attr.of_file(inode) if info is None else attr.of_node(inode, info)
+                if not readdir_reply(token, name.encode(), entry, len(names) + 1):
+                    self._mounted.table.drop_unused(inode)
+                    return None
+                inode.lookups += 1
+                names.append(name)
+            if not batch:
+                return None
+
+    def _batch(
+        self, folder: Inode, after: str
+    ) -> list[tuple[str, Inode | None, NodeInfo | None]]:
+        """Return the next entries in byte order of names: the store's and this attachment's."""
+        attached = folder.attached
+        if folder.stale:
+            return []
+        found = self._service.view(
+            tree.list_folder, attached.store, folder.node, after, _BATCH
+        )
+        fresh = attached.fresh.get(folder.node)
+        if not fresh and not attached.hidden:
+            return [(info.name, None, info) for info in found]
+        batch: dict[str, tuple[Inode | None, NodeInfo | None]] = {
+            info.name: (None, info)
+            for info in found
+            if (folder.node, info.name) not in attached.hidden
+        }
+        edge = found[-1].name.encode() if len(found) == _BATCH else None
+        floor = after.encode()
+        for name, inode in (fresh or {}).items():
+            raw = name.encode()
+            if raw > floor and (edge is None or raw <= edge):
+                batch[name] = (inode, None)
+        if found and not batch:  # all of them hidden: look further
+            return self._batch(folder, found[-1].name)
+        return sorted(
+            ((name, inode, info) for name, (inode, info) in batch.items()),
+            key=lambda row: row[0].encode(),
+        )
+
+    async def _readdir_control(
+        self, listing: Listing, start: int, token: ReaddirToken
+    ) -> None:
+        assert listing.control is not None
+        inode = listing.inode
+        for position, (name, is_folder) in enumerate(listing.control[start:], start + 1):
+            child = self._control_inode(inode.attached, (*inode.parts, name))
+            entry = attr.of_control(child, self._service.now(), is_folder=is_folder)
+            if not readdir_reply(token, name.encode(), entry, position):
+                self._mounted.table.drop_unused(child)
+                return
+            child.lookups += 1
+
+    # ---- making
+
+    def create(
+        self, parent: Inode, raw: bytes, mode: int, *, exclusive: bool, mkstemp: bool
+    ) -> Inode:
+        """Make a new file: scratch by its name, otherwise a note once its text is committed.
+
+        Raises: PathConflict (exclusive, and the name is taken), ReadOnly, InvalidPath,
+        StoreArchived, LimitReached.
+        """
+        self._mounted.writable(parent.attached)
+        self._not_control(parent)
+        name = check_name(raw)
+        attached = self._mounted.folder(parent.ino).attached
+        there = self.find(parent, name)
+        if there is not None:
+            if exclusive:
+                raise PathConflict(f"{name!r} is there already")
+            return there[0]
+        if self._mounted.scratch.matches(name, mkstemp):
+            inode = self._mounted.table.add(Kind.SCRATCH, attached)
+            inode.file = File(None, bytearray())
+        else:
+            self._service.view(files.check_create, attached.store, parent.node, name)
+            inode = self._mounted.table.add(Kind.NOTE, attached)
+            inode.file = file = File(None, bytearray())
+            file.emptied = True
+            waiting = attached.hidden.get((parent.node, name))
+            if waiting is not None:
+                file.waiting, file.base, file.appends = waiting.node, waiting.sha256, False
+        inode.file.mode = mode & 0o777
+        inode.file.mtime = self._service.now()
+        attached.put_fresh(inode, parent.node, name)
+        return inode
+
+    async def mkdir(self, parent: Inode, raw: bytes, mode: int) -> EntryAttributes:
+        """Make a folder that stays until rmdir."""
+        self._mounted.writable(parent.attached)
+        self._not_control(parent)
+        name = check_name(raw)
+        attached = self._mounted.folder(parent.ino).attached
+        if self.find(parent, name) is not None:
+            raise PathConflict(f"{name!r} is there already")
+        info = await self._service.commit(
+            files.make_folder, attached.caller, attached.store, parent.node, name, mode & 0o777
+        )
+        await self._settled(attached)
+        inode = self._mounted.of_node(attached, info)
+        inode.lookups += 1
+        return attr.of_node(inode, info)
+
+    # ---- removing
+
+    def unlink(self, parent: Inode, raw: bytes) -> None | Coroutine[Any, Any, None]:
+        """Remove a name. An open file goes on working; closing it brings nothing back."""
+        self._mounted.writable(parent.attached)
+        self._not_control(parent)
+        name, attached = check_name(raw), parent.attached
+        fresh = attached.fresh_at(parent.node, name)
+        if fresh is None:
+            if (parent.node, name) in attached.hidden:
+                raise NotFound(f"nothing is called {name!r} here")
+            return self._unlink(parent, name)
+        lock = None if fresh.file is None else fresh.file.lock
+        if lock is not None and lock.locked():  # it is becoming a note at this moment
+            return self._unlink_after(lock, parent, raw)
+        self._drop_fresh(fresh)
+        for place, waiting in attached.hidden.items():
+            if waiting.copy is fresh and attached.fresh_at(*place) is None:
+                return self._unlink_waiting(attached, place, waiting)
+        return None
+
+    async def _unlink_after(self, lock: trio.Lock, parent: Inode, raw: bytes) -> None:
+        async with lock:
+            pass
+        left = self.unlink(parent, raw)
+        if left is not None:
+            await left
+
+    async def _unlink(self, parent: Inode, name: str) -> None:
+        attached = parent.attached
+        info = await self._service.commit(
+            files.unlink, attached.caller, attached.store, parent.node, name
+        )
+        self._gone(attached, info.node)
+        await self._settled(attached)
+
+    async def _unlink_waiting(
+        self, attached: Attached, place: tuple[Node, str], waiting: Waiting
+    ) -> None:
+        """The copy of a note in waiting was removed, and nothing took its place: a delete."""
+        del attached.hidden[place]
+        await self._service.commit(
+            files.unlink, attached.caller, attached.store, *place, waiting.sha256
+        )
+        await self._settled(attached)
+
+    def _drop_fresh(self, inode: Inode) -> None:
+        """Take a new or scratch file's name away."""
+        inode.attached.take_fresh(inode)
+        inode.gone = True
+        if inode.kind is Kind.SCRATCH and inode.file is not None and inode.file.buffer:
+            inode.attached.scratch_bytes -= len(inode.file.buffer)
+        self._mounted.table.drop_unused(inode)
+
+    def _gone(self, attached: Attached, node: Node) -> None:
+        """A node's name was removed through this attachment."""
+        inode = attached.by_node.pop(node, None)
+        if inode is not None:
+            inode.gone = True
+            if inode.kind is Kind.NOTE:
+                if inode.file is None:
+                    inode.file = File(inode.sha256)
+                self._mounted.pin(inode)
+            self._mounted.table.drop_unused(inode)
+
+    async def rmdir(self, parent: Inode, raw: bytes) -> None:
+        """Remove an empty folder."""
+        self._mounted.writable(parent.attached)
+        self._not_control(parent)
+        name, attached = check_name(raw), parent.attached
+        if attached.fresh_at(parent.node, name) is not None:
+            raise NotAFolder(f"{name!r} is a file")
+        info = self._service.view(tree.child, attached.store, parent.node, name)
+        if info is not None and attached.fresh.get(info.node):
+            raise FolderNotEmpty(f"folder {name!r} is not empty: it holds new or temporary files")
+        info = await self._service.commit(
+            files.remove_folder, attached.caller, attached.store, parent.node, name
+        )
+        inode = attached.by_node.pop(info.node, None)
+        if inode is not None:
+            inode.stale = True
+        await self._settled(attached)
+
+    # ---- renaming
+
+    async def rename(
+        self, parent: Inode, raw: bytes, new_parent: Inode, new_raw: bytes, *, replace: bool
+    ) -> None:
+        """Move an entry to another name of the same attachment."""
+        attached = parent.attached
+        self._mounted.writable(attached)
+        self._not_control(parent)
+        self._not_control(new_parent)
+        self._mounted.same(parent, new_parent)
+        name, new_name = check_name(raw), check_name(new_raw)
+        if (parent.node, name) == (new_parent.node, new_name):
+            return
+        found = self.find(parent, name)
+        if found is None:
+            raise NotFound(f"nothing is called {name!r} here")
+        inode = found[0]
+        there = self.find(new_parent, new_name)
+        if there is not None:
+            if not replace:
+                raise PathConflict(f"{new_name!r} is there already")
+            self._check_replace(inode, there[0])
+        if inode.kind is Kind.FOLDER:
+            await self._rename(parent, name, new_parent, new_name, None)
+        elif self._mounted.scratch.matches(new_name, False) and (
+            there is None or there[0].kind is Kind.SCRATCH
+        ):
+            await self._to_scratch(inode, parent, name, new_parent, new_name)
+        elif inode.kind is Kind.SCRATCH:
+            await self._from_scratch(inode, new_parent, new_name)
+        else:
+            if inode.node == 0 or (there is not None and inode.file and inode.file.is_ahead):
+                await self._texts.commit(inode)
+            await self._rename(parent, name, new_parent, new_name, inode)
+        await self._settled(attached)
+
+    def _check_replace(self, inode: Inode, there: Inode) -> None:
+        if inode.kind is Kind.FOLDER and there.kind is not Kind.FOLDER:
+            raise NotAFolder("a folder cannot replace a file")
+        if inode.kind is not Kind.FOLDER and there.kind is Kind.FOLDER:
+            raise IsAFolder("a file cannot replace a folder")
+        if there.kind is Kind.FOLDER and inode.attached.fresh.get(there.node):
+            raise FolderNotEmpty("the folder is not empty: it holds new or temporary files")
+
+    def _seen(self, parent: Inode, name: str) -> Seen | None:
+        """Return what this task last opened at an entry, for the guard."""
+        attached = parent.attached
+        if not attached.attachment.guard:
+            return None
+        info = self._service.view(tree.child, attached.store, parent.node, name)
+        if info is None or info.note is None or info.note.id not in attached.seen:
+            return None
+        return Seen(info.note.id, attached.seen[info.note.id])
+
+    async def _rename(
+        self,
+        parent: Inode,
+        name: str,
+        new_parent: Inode,
+        new_name: str,
+        inode: Inode | None,
+    ) -> None:
+        """Rename in the store; *inode* is the note's, None for a folder."""
+        attached = parent.attached
+        there = self._service.view(tree.child, attached.store, new_parent.node, new_name)
+        info = await self._service.commit(
+            files.rename,
+            attached.caller,
+            attached.store,
+            parent.node,
+            name,
+            new_parent.node,
+            new_name,
+            self._seen(new_parent, new_name),
+        )
+        covered = attached.fresh_at(new_parent.node, new_name)
+        if covered is not None:
+            self._drop_fresh(covered)
+        attached.hidden.pop((new_parent.node, new_name), None)
+        if inode is None:
+            if there is not None:
+                self._gone(attached, there.node)
+            return
+        if info.note is not None and info.node != inode.node:  # over a note, which lives on
+            self._gone(attached, info.node)
+            attached.by_node.pop(inode.node, None)
+            self._bind(inode, info)
+
+    def _bind(self, inode: Inode, info: NodeInfo) -> None:
+        """From now on *inode* is what a note's name leads to."""
+        assert info.note is not None
+        attached = inode.attached
+        inode.kind, inode.node = Kind.NOTE, info.node
+        inode.sha256 = info.note.sha256
+        attached.by_node[info.node] = inode
+        attached.seen[info.note.id] = info.note.sha256
+        if inode.file is not None:
+            inode.file.base = info.note.sha256
+
+    async def _to_scratch(
+        self, inode: Inode, parent: Inode, name: str, new_parent: Inode, new_name: str
+    ) -> None:
+        """Rename to a scratch name: a note goes into waiting, its text stays with the inode."""
+        attached = inode.attached
+        if inode.kind is Kind.NOTE and inode.node != 0:
+            if inode.file is not None and inode.file.is_ahead:
+                await self._texts.commit(inode)
+            info = self._mounted.head(inode)
+            note = notes.note_of(info)
+            if inode.file is None:
+                inode.file = File(note.sha256)
+            inode.file.mode, inode.file.mtime = info.mode, info.mtime
+            attached.scratch_bytes += len(self._texts.buffer(inode))
+            attached.by_node.pop(info.node, None)
+            attached.hidden[parent.node, name] = Waiting(info.node, note.sha256, inode)
+            inode.node = Node(0)
+        else:
+            attached.take_fresh(inode)
+        covered = attached.fresh_at(new_parent.node, new_name)
+        if covered is not None:
+            self._drop_fresh(covered)
+        inode.kind = Kind.SCRATCH
+        if inode.file is not None:
+            inode.file.dirty_by.clear()
+            inode.file.emptied = False
+        attached.put_fresh(inode, new_parent.node, new_name)
+
+    async def _from_scratch(self, inode: Inode, new_parent: Inode, new_name: str) -> None:
+        """Rename scratch to an ordinary name: its text becomes a version, errors come from here."""
+        attached = inode.attached
+        file = inode.file
+        assert file is not None
+        data = bytes(self._texts.buffer(inode))
+        text: Text = await self._service.screen(data)
+        now = self._service.now()
+        save = Save(text, None, None, file.mode, now if file.mtime is None else file.mtime)
+        info = await self._service.commit(
+            files.install,
+            attached.caller,
+            attached.store,
+            new_parent.node,
+            new_name,
+            save,
+            self._seen(new_parent, new_name),
+        )
+        covered = attached.fresh_at(new_parent.node, new_name)
+        if covered is not None:
+            self._drop_fresh(covered)
+        attached.hidden.pop((new_parent.node, new_name), None)
+        attached.take_fresh(inode)
+        attached.scratch_bytes -= len(data)
+        self._gone(attached, info.node)
+        file.settle(text.sha256, text.size_bytes)
+        self._bind(inode, info)
+        if not file.handles:
+            inode.file = None
+
+    # ---- shared
+
+    def _not_control(self, parent: Inode) -> None:
+        if parent.kind is Kind.CONTROL:
+            raise ReadOnly(".memfs is read-only: write notes beside it")
+        if parent.stale:
+            raise NotFound("the folder was removed: look again with ls")
+
+    async def _settled(self, attached: Attached) -> None:
+        if self._mounted.others(attached):
+            await self._settle.names(self._service.feed.seq)
+
+

@@ -1,0 +1,379 @@
+"""Reading and writing file texts, and how a text becomes a version (SEMANTICS: Saving)."""
+
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import trio
+
+from memfs import limits
+from memfs.engine import files, refused, tree
+from memfs.engine.files import Save
+from memfs.engine.secrets import can_become_utf8
+from memfs.errors import (
+    InvalidText,
+    MemfsError,
+    NoSpace,
+    NotFound,
+    PathConflict,
+    PreconditionFailed,
+    SecretRefused,
+    StoreArchived,
+    TextTooLong,
+)
+from memfs.fs.inodes import File, Handle, Inode, Kind
+from memfs.fs.mounted import Mounted
+from memfs.fs.settle import Settle
+from memfs.types import NodeInfo, Sha256, Text
+
+log = logging.getLogger(__name__)
+
+_DETACHED = Sha256("")  # base of a file whose appends were put behind somebody else's text
+
+
+class Texts:
+    """The buffers of open files and their commits."""
+
+    def __init__(self, mounted: Mounted, settle: Settle) -> None:
+        self._mounted = mounted
+        self._service = mounted.service
+        self._settle = settle
+
+    def buffer(self, inode: Inode) -> bytearray:
+        """Return the buffer of an open file, loading it if need be."""
+        file = _file(inode)
+        if file.buffer is not None:
+            return file.buffer
+        if inode.sha256 is None:
+            return file.load(b"")
+        return file.load(self._mounted.text(inode.sha256))
+
+    def read(self, handle: Handle, offset: int, size: int) -> bytes:
+        """Return up to *size* bytes of an open file."""
+        if handle.data is not None:
+            return handle.data[offset : offset + size]
+        inode = handle.inode
+        file = _file(inode)
+        if file.buffer is not None:
+            return bytes(memoryview(file.buffer)[offset : offset + size])
+        if inode.sha256 is None:
+            return b""
+        return self._mounted.text(inode.sha256)[offset : offset + size]
+
+    def write(self, fh: int, handle: Handle, offset: int, data: bytes) -> int:
+        """Put *data* into the buffer and return its length.
+
+        Refuses as early as the fault can be known; after a refused write this opening commits
+        nothing more.
+        Raises: TextTooLong, InvalidText, SecretRefused, NoSpace (scratch).
+        """
+        if handle.refused is not None:
+            raise handle.refused
+        inode = handle.inode
+        file = _file(inode)
+        buffer = self.buffer(inode)
+        end = offset + len(data)
+        length = len(buffer)
+        if inode.kind is Kind.SCRATCH:
+            self._grow_scratch(inode, end)
+        else:
+            try:
+                self._check(buffer, offset, data)
+            except MemfsError as error:
+                self._refuse_write(fh, handle, error)
+                raise
+        if offset > length:
+            buffer.extend(bytes(offset - length))
+        buffer[offset:end] = data
+        if inode.kind is not Kind.SCRATCH:
+            found = self._service.scanner.find_near(buffer, offset, end)
+            if found is not None:
+                error = _secret(found)
+                self._refuse_write(fh, handle, error)
+                raise error
+            file.appends = file.appends and offset == length
+            file.dirty_by.add(fh)
+            file.emptied = False
+            file.writes += 1
+        file.mtime = self._service.now()
+        return len(data)
+
+    def truncate(self, inode: Inode, size: int, fh: int = 0) -> None:
+        """Cut or lengthen the buffer. To nothing: by itself no version while it may be written.
+
+        Raises: TextTooLong, NoSpace (scratch).
+        """
+        file = _file(inode)
+        if size == 0:
+            if inode.kind is Kind.SCRATCH:
+                self._grow_scratch(inode, 0, shrink=True)
+            file.load(b"")
+        else:
+            buffer = self.buffer(inode)
+            if inode.kind is Kind.SCRATCH:
+                self._grow_scratch(inode, size, shrink=True)
+            elif size > limits.NOTE_BYTES:
+                raise _too_long()
+            if size < len(buffer):
+                del buffer[size:]
+            else:
+                buffer.extend(bytes(size - len(buffer)))
+        file.mtime = self._service.now()
+        if inode.kind is Kind.SCRATCH:
+            return
+        file.appends = False
+        file.writes += 1
+        if size == 0:
+            file.dirty_by.clear()
+            file.emptied = True
+        else:
+            file.dirty_by.add(fh)
+            file.emptied = False
+
+    def flush(self, fh: int, handle: Handle) -> Coroutine[Any, Any, None] | None:
+        """Commit what this handle wrote since the last commit; None when there is nothing to do.
+
+        Raises: what a refused write of this opening raised.
+        """
+        if handle.refused is not None:
+            raise handle.refused
+        file = handle.inode.file
+        if file is None or fh not in file.dirty_by or handle.inode.gone:
+            return None
+        return self._flush(handle)
+
+    async def _flush(self, handle: Handle) -> None:
+        inode = handle.inode
+        try:
+            await self.commit(inode)
+        except (PreconditionFailed, NotFound, InvalidText, SecretRefused, TextTooLong) as error:
+            handle.refused = error
+            raise
+        if self._mounted.others(inode.attached):
+            await self._settle.text(self._service.feed.seq)
+
+    def release(self, fh: int, handle: Handle) -> Coroutine[Any, Any, None] | None:
+        """Close a handle. The last writer's close commits a file that was only made or emptied.
+
+        Writes may also come after the last flush, from memory maps; they are committed here.
+        """
+        inode = handle.inode
+        file = inode.file
+        if handle.data is not None or file is None:
+            self._mounted.table.drop_unused(inode)
+            return None
+        file.handles -= 1
+        file.writers -= handle.writes
+        if handle.refused is not None:
+            file.dirty_by.discard(fh)
+        if inode.kind is not Kind.SCRATCH and not inode.gone:
+            if (
+                fh in file.dirty_by
+                or (file.emptied and file.writers == 0)
+                or (file.is_ahead and file.handles == 0)
+            ):
+                return self._release(inode)
+            if inode.node == 0 and inode.place is not None and file.handles == 0:
+                self._abandon(inode)
+        self._tidy(inode)
+        return None
+
+    async def _release(self, inode: Inode) -> None:
+        file = _file(inode)
+        file.handles += 1  # until the commit is over
+        try:
+            await self.commit(inode)
+        except MemfsError as error:
+            log.warning("a close could not be committed: %s", error)
+            if inode.node == 0:
+                self._abandon(inode)
+        finally:
+            file.handles -= 1
+            self._tidy(inode)
+
+    def _tidy(self, inode: Inode) -> None:
+        """Drop the buffer of a note that nobody has open."""
+        file = inode.file
+        if file is None or file.handles or inode.place is not None:
+            return
+        if inode.kind is Kind.NOTE and not inode.gone and not file.is_ahead:
+            inode.file = None
+        self._mounted.table.drop_unused(inode)
+
+    def _abandon(self, inode: Inode) -> None:
+        """Take away a new file of which nothing may be kept."""
+        if inode.place is None:
+            return
+        parent, name = inode.place
+        attached = inode.attached
+        attached.take_fresh(inode)
+        inode.gone = True
+        folder = attached.by_node.get(parent)
+        if folder is not None:
+            self._mounted.tell_kernel(folder, name)
+
+    async def commit(self, inode: Inode) -> None:
+        """Make the buffer the note's head as one version; a text equal to the head makes none.
+
+        Raises: what files.save raises. A text that lost against another change is kept in
+        .memfs/refused first, then the file is stale.
+        """
+        file = _file(inode)
+        if file.lock is None:
+            file.lock = trio.Lock()
+        async with file.lock:
+            if not file.is_ahead or inode.gone:
+                return
+            data = bytes(self.buffer(inode))
+            try:
+                text = await self._service.screen(data)
+            except MemfsError:
+                self._roll_back(inode)
+                raise
+            try:
+                await self._save(inode, file, text)
+            except (PreconditionFailed, NotFound, PathConflict, StoreArchived) as error:
+                await self._keep_refused(inode, file, text, error)
+                raise
+
+    async def _save(self, inode: Inode, file: File, text: Text) -> None:
+        attached, writes = inode.attached, file.writes
+        now = self._service.now()
+        save = Save(
+            text=text,
+            base=file.base,
+            tail=text.data[file.base_bytes :] if file.appends else None,
+            mode=file.mode,
+            mtime=now if file.mtime is None else file.mtime,
+        )
+        scanner = self._service.scanner
+        file.committing = text.sha256
+        try:
+            if inode.node != 0:
+                info = await self._service.commit(
+                    files.save, attached.caller, inode.node, save, scanner
+                )
+            else:
+                assert inode.place is not None
+                info = await self._service.commit(
+                    files.save_new,
+                    attached.caller,
+                    attached.store,
+                    *inode.place,
+                    save,
+                    scanner,
+                    file.waiting,
+                )
+        finally:
+            file.committing = None
+        ahead = file.mtime, file.dirty_by.copy(), file.emptied
+        self.committed(inode, info, text)
+        if file.writes != writes:  # more came while the commit ran
+            file.mtime, file.dirty_by, file.emptied = ahead
+            file.appends = self.buffer(inode).startswith(text.data)
+
+    def committed(self, inode: Inode, info: NodeInfo, text: Text) -> None:
+        """Note that *inode*'s text is now *info*'s head, or was put behind another's text."""
+        assert info.note is not None
+        file, attached = _file(inode), inode.attached
+        if inode.place is not None:
+            attached.hidden.pop(inode.place, None)
+            attached.take_fresh(inode)
+        file.waiting = None
+        inode.kind, inode.node = Kind.NOTE, info.node
+        inode.sha256 = text.sha256
+        attached.seen[info.note.id] = info.note.sha256
+        there = attached.by_node.get(info.node)
+        if info.note.sha256 == text.sha256 and not inode.stale:
+            file.settle(text.sha256, text.size_bytes)
+            if there is not None and there is not inode:
+                self._mounted.supersede(there)
+            attached.by_node[info.node] = inode
+            return
+        file.settle(_DETACHED, text.size_bytes)
+        for old in {inode, there} - {None}:
+            assert old is not None
+            self._mounted.supersede(old)
+        self._forget_entry(inode, info)
+
+    def _forget_entry(self, inode: Inode, info: NodeInfo) -> None:
+        folder = inode.attached.by_node.get(info.parent)
+        if folder is not None:
+            self._mounted.tell_kernel(folder, info.name)
+
+    async def _keep_refused(
+        self, inode: Inode, file: File, text: Text, error: MemfsError
+    ) -> None:
+        """Keep the text that lost, and let the file's name lead to the head again."""
+        attached = inode.attached
+        path = self._mounted.place_of(inode)
+        base = None if file.base in (None, _DETACHED) else file.base
+        try:
+            await self._service.commit(
+                refused.keep,
+                attached.caller,
+                attached.store,
+                path,
+                text,
+                str(error),
+                base,
+                inode.node,
+            )
+        except MemfsError as failure:
+            log.error("a refused text could not be kept: %s", failure)
+        file.dirty_by.clear()
+        file.emptied = False
+        inode.sha256 = text.sha256
+        if inode.node == 0:
+            self._abandon(inode)
+            return
+        self._mounted.supersede(inode)
+        try:
+            info = self._service.view(tree.get, inode.node)
+        except NotFound:
+            return
+        self._forget_entry(inode, info)
+
+    def _check(self, buffer: bytearray, offset: int, data: bytes) -> None:
+        if max(len(buffer), offset + len(data)) > limits.NOTE_BYTES:
+            raise _too_long()
+        if not can_become_utf8(data):
+            raise InvalidText("a note is UTF-8 text: encode it, or keep binary files elsewhere")
+
+    def _refuse_write(self, fh: int, handle: Handle, error: MemfsError) -> None:
+        """Take back what this opening wrote, unless others wrote too."""
+        handle.refused = error
+        inode = handle.inode
+        file = _file(inode)
+        if file.dirty_by <= {fh}:
+            self._roll_back(inode)
+        file.dirty_by.discard(fh)
+
+    def _roll_back(self, inode: Inode) -> None:
+        file = _file(inode)
+        file.drop()
+        if inode.node != 0 or inode.sha256 is not None:
+            self._mounted.tell_kernel(inode)
+
+    def _grow_scratch(self, inode: Inode, end: int, *, shrink: bool = False) -> None:
+        attached, now = inode.attached, len(self.buffer(inode))
+        more = end - now if shrink or end > now else 0
+        if end > limits.SCRATCH_FILE_BYTES:
+            raise NoSpace(f"a temporary file holds at most {limits.SCRATCH_FILE_BYTES} bytes")
+        if more > 0 and attached.scratch_bytes + more > limits.SCRATCH_ATTACHMENT_BYTES:
+            raise NoSpace("the task's temporary files are full: remove some")
+        attached.scratch_bytes += more
+
+
+def _file(inode: Inode) -> File:
+    if inode.file is None:
+        raise NotFound("the file was closed")
+    return inode.file
+
+
+def _too_long() -> TextTooLong:
+    return TextTooLong(f"a note holds at most {limits.NOTE_BYTES} bytes: split it")
+
+
+def _secret(name: str) -> SecretRefused:
+    return SecretRefused(f"the text holds a credential ({name}): keep it out of memory")

@@ -1,0 +1,50 @@
+"""Extended attributes: what is known about a note, to be read with getfattr."""
+
+import errno
+from collections.abc import Callable
+
+from pyfuse3 import ENOATTR, FUSEError
+
+from memfs.engine import notes
+from memfs.errors import Unsupported
+from memfs.fs.inodes import Inode, Kind
+from memfs.fs.mounted import Mounted
+from memfs.types import NoteInfo
+
+_PREFIX = b"user.memfs."
+_SHOWN: dict[bytes, Callable[[NoteInfo], str]] = {
+    b"user.memfs.id": lambda note: note.id,
+    b"user.memfs.version": lambda note: note.version_id,
+    b"user.memfs.sha256": lambda note: note.sha256,
+    b"user.memfs.ordinal": lambda note: str(note.ordinal),
+}
+
+# Answers that are given before each write are made once: the kernel asks for
+# security.capability, and raising a prepared error costs no more than the question.
+NO_SUCH = FUSEError(ENOATTR)
+NOT_HERE = FUSEError(errno.ENOTSUP)
+
+
+def get(mounted: Mounted, inode: Inode, name: bytes) -> bytes:
+    """Return the value of an attribute.
+
+    Raises: NO_SUCH (it could be there), NOT_HERE (memfs has no such attributes).
+    """
+    if not name.startswith(_PREFIX):
+        raise NOT_HERE
+    shown = _SHOWN.get(name)
+    if shown is None or inode.kind is not Kind.NOTE or inode.node == 0 or inode.gone:
+        raise NO_SUCH
+    return shown(notes.note_of(mounted.head(inode))).encode()
+
+
+def names(inode: Inode) -> list[bytes]:
+    """Return the attributes that an inode has."""
+    if inode.kind is not Kind.NOTE or inode.node == 0 or inode.gone:
+        return []
+    return list(_SHOWN)
+
+
+def refuse(name: bytes) -> Unsupported:
+    """Return the error for setting or removing an attribute."""
+    return Unsupported(f"the attribute {name.decode(errors='replace')} cannot be set on a note")

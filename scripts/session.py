@@ -1,0 +1,109 @@
+"""A mounted memory in the foreground, with a worker, a shared store and a task to try it with."""
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from live import MEMFS, Failed, Live, cannot_mount
+
+WORKER, STORE, TASK = "assistant", "shared", "demo"
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Ended(Exception):
+    """Somebody asked this session to end."""
+
+
+def end(signum: int, frame: FrameType | None) -> None:
+    """Leave the session once, whatever it is doing."""
+    for ending in ENDINGS:
+        signal.signal(ending, signal.SIG_IGN)  # unmounting is not interrupted
+    raise Ended
+
+
+def live_task(live: Live) -> dict[str, Any]:
+    """Return a task that is running; when there is none, make one and what it needs."""
+    for task in live.list("task", "list"):
+        if task.get("ended_at") is None:
+            return task
+    stores = [store["name"] for store in live.list("store", "list") if not store["archived_at"]]
+    workers = [worker["name"] for worker in live.list("worker", "list")]
+    shared = [name for name in stores if name not in workers]
+    if not shared:
+        live.json("store", "create", STORE, "--description", "What all workers should know.")
+    worker, store = (workers or [WORKER])[0], (shared or [STORE])[0]
+    return live.json("task", "create", TASK, "--worker", worker, "--store", store)
+
+
+def greeting(live: Live, task: dict[str, Any]) -> str:
+    """Return what a person needs to know to try the mount from another terminal."""
+    own, *others = task["resources"]
+    folder = Path(own["mount_path"])
+    lines = [
+        "",
+        f"Task {task['id']} is mounted at",
+        f"  {folder.parent}",
+        f"    {folder.name}/  the worker's own memory",
+    ]
+    for resource in others:
+        name = Path(resource["mount_path"]).name
+        lines.append(f"    {name}/  {resource['description']} ({resource['access']})")
+    lines += [
+        "",
+        "Try in another terminal:",
+        f"  export PATH={shlex.quote(str(MEMFS.parent))}:$PATH",
+        f"  cd {shlex.quote(str(folder.parent))}",
+        "  ls -l",
+        f"  echo 'staging is deployed from the release branch' > {folder.name}/deploy.md",
+        f"  echo 'never on a Friday' >> {folder.name}/deploy.md",
+        f"  cat {folder.name}/deploy.md",
+        f"  memfs log {shlex.quote(own['name'])} /deploy.md    # each save is a version",
+        "",
+        f"Log: {live.log}",
+        "Ctrl-C here unmounts and stops; the notes stay.",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Serve until told to end; exit 0 then."""
+    parser = argparse.ArgumentParser(prog="scripts/run", description=__doc__)
+    parser.add_argument("workspace", nargs="?", default="workspace", type=Path)
+    workspace: Path = parser.parse_args().workspace.resolve()
+    if (reason := cannot_mount()) is not None:
+        print(f"memfs: {reason}", file=sys.stderr)
+        return 1
+    if os.geteuid() != 0:
+        print("memfs: not root: stores are put in place by symlinks, not by bind mounts")
+
+    live = Live(workspace)
+    for ending in ENDINGS:
+        signal.signal(ending, end)
+    try:
+        live.start()
+        print(greeting(live, live_task(live)), flush=True)
+        assert live.process is not None
+        code = live.process.wait()
+        raise Failed(f"memfs serve ended by itself with exit code {code}:\n{live.log_tail()}")
+    except Ended:
+        print("\nmemfs: unmounting", flush=True)
+        try:
+            live.stop()
+        except Failed as failure:
+            print(f"memfs: {failure}", file=sys.stderr)
+            return 1
+        return 0
+    except Failed as failure:
+        print(f"memfs: {failure}", file=sys.stderr)
+        return 1
+    finally:
+        live.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
