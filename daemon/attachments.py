@@ -94,9 +94,7 @@ class Attachments:
             target = self.path(task, attachment)
             self.problems.pop(str(target), None)
             try:
-                await trio.to_thread.run_sync(
-                    self._binder.unbind, target, limiter=self._limiter
-                )
+                await trio.to_thread.run_sync(self._binder.unbind, target, limiter=self._limiter)
             except MemfsError as error:
                 log.error("%s could not be taken away: %s", target, error)
             await self._operations.detach(attachment.no)

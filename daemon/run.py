@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 
 import trio
 
@@ -59,7 +60,7 @@ class _Daemon:
         self.config = config
         self.service = Service(env)
         rules = scratch.ScratchRules((*scratch.PATTERNS, *config.scratch_patterns))
-        self.operations = Operations(self.service, rules, self.status)
+        self.operations = Operations(self.service, rules, self._room)
         self.attachments = Attachments(config, self.service, self.operations)
         self.stopping = trio.Event()
 
@@ -95,12 +96,10 @@ class _Daemon:
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(
-                lambda task_status: serve_http(
-                    make_app(door),
-                    self.config.socket_path,
-                    shutdown=self.stopping,
-                    task_status=task_status,
-                )
+                partial(serve_http, shutdown=self.stopping),
+                make_app(door),
+                self.config.socket_path,
+                name="http",
             )
             log.info("serving %s", self.config.workspace)
 
@@ -113,12 +112,16 @@ class _Daemon:
             for progress in waits:
                 await progress.wait_for(seq)
 
+    def _room(self) -> dict[str, object]:
+        """Return what every task may know: how much still fits."""
+        env = self.service.env
+        return {"data_bytes": env.used_bytes(), "free_bytes": env.free_bytes()}
+
     def status(self) -> dict[str, object]:
-        """Return what the daemon knows of itself."""
+        """Return what the daemon knows of itself, for the person who runs it."""
         return {
             "workspace": str(self.config.workspace),
-            "data_bytes": self.service.env.used_bytes(),
-            "free_bytes": self.service.env.free_bytes(),
+            **self._room(),
             "mounts": self.attachments.mounts(),
             "problems": [f"{path}: {why}" for path, why in self.attachments.problems.items()],
             "inodes": len(self.operations.mounted.table),

@@ -28,6 +28,9 @@ Sha256 = NewType("Sha256", str)  # 64 lower-case hex digits
 NotePath = NewType("NotePath", str)  # only engine.path makes one
 
 
+NO_NODE = Node(0)  # no folder, no note; a root's parent
+
+
 class Operation(IntEnum):
     """What a version did to its note."""
 
@@ -216,17 +219,17 @@ class Change(Record, frozen=True):
     store: StoreNo
     actor: Actor
     attachment: AttachmentNo = AttachmentNo(0)
-    node: Node = Node(0)
+    node: Node = NO_NODE
     operation: Operation | None = None
-    parent: Node = Node(0)
+    parent: Node = NO_NODE
     name: str = ""
-    old_parent: Node = Node(0)
+    old_parent: Node = NO_NODE
     old_name: str = ""
     subject: str = ""  # id of the store, task, worker or credential; for notes the note's id
 
 
 class Refused(Record, frozen=True):
-    """A text that the mount accepted in writes and could not commit, kept so that nothing is lost."""
+    """A text that the mount accepted and could not commit, kept so that nothing is lost."""
 
     n: int
     store: StoreNo

@@ -27,6 +27,8 @@ class Live:
 
     def start(self, deadline_s: float = 20) -> None:
         """Return when `memfs status` is good: the daemon answers and every mount is alive."""
+        if self.run("status", check=False).returncode == 0:
+            raise Failed(f"a daemon serves {self.workspace} already")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -104,6 +106,21 @@ class Live:
                 f"found {done.returncode}: {error}"
             )
         return done
+
+    def run_here(self, *args: str | Path) -> bytes:
+        """Run one memfs command in this process, which saves the start of an interpreter."""
+        from click.testing import CliRunner
+
+        from daemon.cli.main import cli
+
+        words = ["--workspace", str(self.workspace), *map(str, args)]
+        done = CliRunner().invoke(cli, words)
+        if done.exit_code != 0:
+            raise Failed(
+                f"memfs {' '.join(map(str, args))}: expected exit code 0, "
+                f"found {done.exit_code}: {done.output.strip()} {done.exception or ''}"
+            )
+        return done.stdout_bytes
 
     def json(self, *args: str | Path) -> Any:  # noqa: ANN401 - JSON is anything
         """Run one memfs command with --json and return what it printed."""

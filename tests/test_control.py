@@ -226,6 +226,14 @@ async def test_restoring_is_writing_what_the_file_says(w: World) -> None:
     assert w.service.view(notes.text_of, info) == "précis\n".encode()
 
 
+async def test_only_a_versions_whole_name_leads_to_it(w: World) -> None:
+    await w.create("/a.md", "one")
+    (name,) = await w.names("versions", "a.md")
+    for other in (name.replace("0001", "0002"), name.replace("created", "modified")):
+        with pytest.raises(NotFound):
+            await w.control.read(("versions", "a.md", other))
+
+
 async def test_a_moved_note_takes_its_versions_along(w: World) -> None:
     note = await w.create("/a.md", "one")
     name = (await w.names("versions", "a.md"))[0]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memfs import limits
 from memfs.engine import files, ids, notes, past, refused, stores, tree, versions
 from memfs.engine import path as paths
 from memfs.errors import MemfsError, NotFound
@@ -313,6 +314,18 @@ def test_a_snapshot_of_the_past_outlives_new_changes_but_not_redaction(w: World)
     assert still is not None
     w.redact(w.versions(note)[0].id)
     assert past.still(w.txn, w.store.no, still, at) is None
+
+
+def test_a_redaction_after_many_other_changes_ends_a_snapshot(w: World) -> None:
+    note = w.create("/a.md", "one")
+    at = w.now
+    w.update(note, "two")
+    info = notes.get(w.txn, w.store.id, note)
+    snapshot = past.snapshot_at(w.txn, w.store.no, at)
+    for number in range(limits.SCAN_BATCH + 1):
+        files.set_attr(w.txn, CALLER, w.tick(), info.node, mode=number % 2)
+    w.redact(w.versions(note)[0].id)
+    assert past.still(w.txn, w.store.no, snapshot, at) is None
 
 
 def test_expired_versions_end_a_snapshot(w: World) -> None:

@@ -31,9 +31,9 @@ SCRATCH = [
 ]
 MKSTEMP = [
     "sedA1b2C3",
-    "sediments"[:3] + "iments",
+    "sediments",
     "tmpabc_1234",
-    "tmpresults"[:3] + "results_",
+    "tmpdocument",
     ".notes.md.UehL1s",
     ".notes.sqlite",
     ".bashrc.a1B2c3",

@@ -20,6 +20,7 @@ from memfs.store import change, content, keys
 from memfs.store.env import Txn
 from memfs.store.records import NODE, VERSION
 from memfs.types import (
+    NO_NODE,
     Caller,
     Change,
     ChangeKind,
@@ -393,7 +394,7 @@ def _record(
     seq: change.Seq,
     info: NodeInfo,
     kind: ChangeKind,
-    old: tuple[Node, str] = (Node(0), ""),
+    old: tuple[Node, str] = (NO_NODE, ""),
 ) -> None:
     change.record(
         txn,
@@ -411,4 +412,3 @@ def _record(
             old_name=old[1],
         ),
     )
-

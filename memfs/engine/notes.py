@@ -16,6 +16,7 @@ from memfs.store import change, content, keys
 from memfs.store.env import Txn
 from memfs.store.records import NODE
 from memfs.types import (
+    NO_NODE,
     Caller,
     Change,
     ChangeKind,
@@ -178,7 +179,7 @@ def modify(
     info: NodeInfo,
     path: NotePath,
     text: Text | None,
-    old: tuple[Node, str] = (Node(0), ""),
+    old: tuple[Node, str] = (NO_NODE, ""),
 ) -> NodeInfo:
     """Write one `modified` version of a note whose record is *info* and return it."""
     return _write(txn, caller, now, info, note_of(info), Operation.MODIFIED, path, text, old)
@@ -203,9 +204,7 @@ def delete(
         tree.prune(txn, info.parent, now)
 
 
-def end(
-    txn: Txn, caller: Caller, now: Time, info: NodeInfo, *, keep_folder: bool = False
-) -> Seq:
+def end(txn: Txn, caller: Caller, now: Time, info: NodeInfo, *, keep_folder: bool = False) -> Seq:
     """Write a note's `deleted` version and take it out of the tree."""
     note, path = note_of(info), tree.path_of(txn, info)
     seq = change.next_seq(txn)
@@ -241,7 +240,7 @@ def archive(
     seq = change.next_seq(txn)
     note = msgspec.structs.replace(note_of(info), archived_at=now, archive_reason=reason)
     away = msgspec.structs.replace(
-        info, parent=Node(0), name=tree.path_of(txn, info), note=note, ctime=now
+        info, parent=NO_NODE, name=tree.path_of(txn, info), note=note, ctime=now
     )
     tree.unlink(txn, info)
     tree.put(txn, away)
@@ -287,9 +286,7 @@ def list_archived(txn: Txn, store_id: str) -> Iterator[NodeInfo]:
         yield tree.get(txn, Node(keys.parse_in_store(key)[1]))
 
 
-def restore(
-    txn: Txn, caller: Caller, now: Time, store_id: str, version_id: str
-) -> NodeInfo:
+def restore(txn: Txn, caller: Caller, now: Time, store_id: str, version_id: str) -> NodeInfo:
     """Write an old version's text as a new version and return the note.
 
     A note that was deleted comes back as a new note at the version's path; an archived one must be
@@ -328,7 +325,7 @@ def purge(txn: Txn, caller: Caller, now: Time, store_id: str, note_id: str) -> N
         txn.delete("archived", keys.in_store(store.no, node))
     versions.forget_note(txn, store, node)
     txn.delete("ids", note_id.encode())
-    gone = info or NodeInfo(node, store.no, Node(0), "", 0, now, now)
+    gone = info or NodeInfo(node, store.no, NO_NODE, "", 0, now, now)
     _record(txn, caller, now, seq, gone, None, ChangeKind.PURGE, note_id)
 
 
@@ -382,9 +379,7 @@ def _walk(
 def check_expected(note: NoteInfo, expected: Sha256 | None) -> None:
     """Raise PreconditionFailed unless the note's text is the expected one."""
     if expected is not None and expected != note.sha256:
-        raise PreconditionFailed(
-            f"note {note.id} was changed since: read it again, then write"
-        )
+        raise PreconditionFailed(f"note {note.id} was changed since: read it again, then write")
 
 
 def _check_active(info: NodeInfo) -> None:
@@ -423,7 +418,7 @@ def _write(
     operation: Operation,
     path: NotePath,
     text: Text | None,
-    old: tuple[Node, str] = (Node(0), ""),
+    old: tuple[Node, str] = (NO_NODE, ""),
 ) -> NodeInfo:
     """Write a version, the note's record and entry, and the change row. text None: as it is."""
     seq = change.next_seq(txn)
@@ -458,7 +453,7 @@ def _record(
     operation: Operation | None,
     kind: ChangeKind,
     note_id: str,
-    old: tuple[Node, str] = (Node(0), ""),
+    old: tuple[Node, str] = (NO_NODE, ""),
 ) -> None:
     change.record(
         txn,

@@ -10,7 +10,18 @@ from memfs.errors import NotFound
 from memfs.store import change, content, keys
 from memfs.store.env import Txn
 from memfs.store.records import NODE, REFUSED, STORE
-from memfs.types import Caller, Change, ChangeKind, Node, Refused, Sha256, StoreNo, Text, Time
+from memfs.types import (
+    NO_NODE,
+    Caller,
+    Change,
+    ChangeKind,
+    Node,
+    Refused,
+    Sha256,
+    StoreNo,
+    Text,
+    Time,
+)
 
 
 def keep(
@@ -22,7 +33,7 @@ def keep(
     text: Text,
     reason: str,
     base: Sha256 | None,
-    node: Node = Node(0),
+    node: Node = NO_NODE,
 ) -> Refused:
     """Keep a refused text with its reason; the oldest beyond the limit goes.
 

@@ -84,10 +84,10 @@ _URL = re.compile(
     rb"|(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]{40}))"
 )
 
-# These four run over the lower-cased text. _TO_VALUE: from the key's end to the value's.
+# These run over the lower-cased text. _TO_VALUE: from the end of a key to that of its value.
 _TO_VALUE = (
     rb"[\]\"'`*_)\\]{0,4}(?:[ \t]*(?P<op>=>|:=|={1,2}|:[ \t]*str(?:ing)?[ \t]*=|[:|>])"
-    rb"|(?:[ \t]+(?:is|was))?(?=[ \t]+[^\s\d]{0,99}\d))[ \t*_]*"
+    rb"|(?:[ \t]+(?P<verb>is|was))?(?=[ \t]+[^\s\d]{0,99}\d))[ \t*_]*"
     rb"(?:[rbuf]{0,2}(?P<quote>\\?[\"'`]))?(?P<value>(?(quote)[^\"'`\\\r\n]|[^\s\"'`;,|<>\\]){4,300})"
 )
 _PASSWORD = re.compile(rb"pass(?P<word>w(?:or[dt]|d)|phrase|code|)" + _TO_VALUE)
@@ -137,6 +137,7 @@ _LETTER = re.compile(rb"[A-Za-z\x80-\xff]")
 _DIGIT = re.compile(rb"[0-9]")
 _SYMBOL = re.compile(rb"[!$%^&*#@?+~](?!$)")  # not the end of a sentence
 _RARE_SYMBOL = re.compile(rb"\w[!$%^&*]+\w")
+_SENTENCE_END = re.compile(rb"[.,;:)!]?(?:[\r\n]|\Z)|[.,;:)!]\s")
 _RANDOM = re.compile(rb"[A-Za-z0-9/+]{12,}")
 _ULID = re.compile(rb"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
@@ -161,7 +162,9 @@ def _is_password(data: bytes, match: re.Match[bytes]) -> bool:
         return False  # '<password>@host' stands for a password
     digit, letter = _DIGIT.search(value), _LETTER.search(value)
     if op is None and not _is_flag(data, match):  # prose
-        real = bool(digit and letter and (quoted or _RARE_SYMBOL.search(value)))
+        # 'the password is hunter2.' says one, 'the password is base64 encoded' does not
+        said = match["verb"] and _SENTENCE_END.match(data, match.start("value") + len(value))
+        real = bool(digit and letter and (quoted or said or _RARE_SYMBOL.search(value)))
     elif digit or not letter:
         real = digit is not None
     elif _SYMBOL.search(value):

@@ -60,9 +60,7 @@ class Service:
         """Return the wall clock, ns."""
         return Time(self._clock())
 
-    def view(
-        self, rule: Callable[Concatenate[Txn, P], R], *args: P.args, **kwargs: P.kwargs
-    ) -> R:
+    def view(self, rule: Callable[Concatenate[Txn, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a short reading rule on the loop, on a snapshot."""
         with self.env.read() as txn:
             return rule(txn, *args, **kwargs)

@@ -11,6 +11,7 @@ from memfs.store import change, content, keys
 from memfs.store.env import Txn
 from memfs.store.records import NODE, REFUSED, STORE, VERSION
 from memfs.types import (
+    NO_NODE,
     Caller,
     Change,
     ChangeKind,
@@ -62,7 +63,7 @@ def create(
         root=root,
         worker_id=worker_id,
     )
-    NODE.put(txn, keys.node(root), NodeInfo(root, no, Node(0), "", ROOT_MODE, now, now, kept=True))
+    NODE.put(txn, keys.node(root), NodeInfo(root, no, NO_NODE, "", ROOT_MODE, now, now, kept=True))
     txn.put("ids", store.id.encode(), keys.store(no))
     _put(txn, store)
     _note_change(txn, caller, now, store, seq)

@@ -75,11 +75,7 @@ def get(txn: Txn, store_id: str, version_id: str) -> Version:
     """
     store = stores.get(txn, store_id)
     value = txn.get("ids", version_id.encode()[:511] or b"-")
-    if (
-        value is not None
-        and version_id.startswith("memver_")
-        and value[:4] == keys.store(store.no)
-    ):
+    if value is not None and version_id.startswith("memver_") and value[:4] == keys.store(store.no):
         found = VERSION.get(txn, value)
         if found is not None:
             return found

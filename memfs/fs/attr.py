@@ -5,7 +5,7 @@ import stat
 from pyfuse3 import EntryAttributes, InodeT, ModeT
 
 from memfs.fs.attached import Attached
-from memfs.fs.inodes import Inode, Kind
+from memfs.fs.inodes import Inode
 from memfs.types import NodeInfo, Time
 
 # safe because an inode's text changes only by its own handles, every open asks the store, and

@@ -6,8 +6,9 @@ pyfuse3 ends the mount at any exception but FUSEError, so every handler wears `h
 import errno
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine
+from types import CoroutineType
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import trio
 from pyfuse3 import FUSEError
@@ -24,7 +25,7 @@ R = TypeVar("R")
 
 def handler(
     fn: Callable[Concatenate[S, P], R | Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[S, P], Awaitable[R]]:
+) -> "Callable[Concatenate[S, P], CoroutineType[Any, Any, R]]":
     """Make a FUSE handler of a plain function.
 
     One that can answer at once returns the answer; one that has to wait returns a coroutine, which
@@ -35,10 +36,10 @@ def handler(
     async def wrapped(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             result = fn(self, *args, **kwargs)
-            if isinstance(result, Coroutine):
+            if isinstance(result, CoroutineType):
                 with trio.fail_after(limits.FUSE_DEADLINE_S):
-                    return await result
-            return result
+                    return await cast("Coroutine[Any, Any, R]", result)
+            return cast("R", result)
         except MemfsError as error:
             raise FUSEError(error.errno) from error
         except trio.TooSlowError as error:
@@ -54,15 +55,15 @@ def handler(
 
 
 def last(
-    fn: Callable[Concatenate[S, P], None | Coroutine[Any, Any, None]],
-) -> Callable[Concatenate[S, P], Awaitable[None]]:
+    fn: Callable[Concatenate[S, P], Coroutine[Any, Any, None] | None],
+) -> "Callable[Concatenate[S, P], CoroutineType[Any, Any, None]]":
     """Make a handler whose errors reach nobody (forget, release): it only logs."""
 
     @functools.wraps(fn)
     async def wrapped(self: S, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             result = fn(self, *args, **kwargs)
-            if isinstance(result, Coroutine):
+            if isinstance(result, CoroutineType):
                 with trio.move_on_after(limits.FUSE_DEADLINE_S):
                     await result
         except MemfsError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from memfs.errors import MemfsError
-from memfs.types import Node, Sha256, Time
+from memfs.types import NO_NODE, Node, Sha256, Time
 
 if TYPE_CHECKING:
     from memfs.fs.attached import Attached
@@ -111,7 +111,7 @@ class Inode:
         "stale",
     )
 
-    def __init__(self, ino: int, kind: Kind, attached: "Attached", node: Node = Node(0)) -> None:
+    def __init__(self, ino: int, kind: Kind, attached: "Attached", node: Node = NO_NODE) -> None:
         self.ino = ino
         self.kind = kind
         self.attached = attached
@@ -169,7 +169,7 @@ class Table:
         """Return the inode with that number, or None."""
         return self._by_ino.get(ino)
 
-    def add(self, kind: Kind, attached: "Attached", node: Node = Node(0)) -> Inode:
+    def add(self, kind: Kind, attached: "Attached", node: Node = NO_NODE) -> Inode:
         """Make an inode. The number is attachment and node as long as that is free.
 
         So an unchanged file keeps its number over the kernel's forgetting it.

@@ -83,9 +83,7 @@ class Notifier:
             yield from self._name(attached, row.parent, row.name)
             yield from self._name(attached, row.old_parent, row.old_name)
 
-    def _name(
-        self, attached: Attached, parent: Node, name: str
-    ) -> Iterable[Callable[[], None]]:
+    def _name(self, attached: Attached, parent: Node, name: str) -> Iterable[Callable[[], None]]:
         folder = attached.by_node.get(parent)
         if folder is not None and name:
             yield _entry(folder, name)

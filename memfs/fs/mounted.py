@@ -2,7 +2,8 @@
 
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from memfs.engine import notes, tree
 from memfs.engine.scratch import ScratchRules
@@ -185,6 +186,15 @@ class Mounted:
         except NotFound:
             return f"/{inode.node}"
 
+    @contextmanager
+    def explaining(self, attached: Attached, place: Callable[[], str]) -> Generator[None]:
+        """Show in .memfs/log why something was refused, since an errno cannot say it."""
+        try:
+            yield
+        except MemfsError as error:
+            attached.folder.note_refusal(place(), str(error))
+            raise
+
     def tell_kernel(self, inode: Inode, name: str | None = None) -> None:
         """Have the kernel forget a folder's entry *name*, or what it has cached of an inode.
 
@@ -192,5 +202,3 @@ class Mounted:
         """
         self.kernel_news.append((inode, name))
         self.ring()
-
-

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import trio
-from pyfuse3 import EntryAttributes, ReaddirToken, readdir_reply
+from pyfuse3 import EntryAttributes, FileHandleT, ReaddirToken, readdir_reply
 
 from memfs.engine import files, notes, tree
 from memfs.engine.files import Save, Seen
@@ -30,7 +30,7 @@ from memfs.fs.inodes import File, Inode, Kind, Listing
 from memfs.fs.mounted import Mounted
 from memfs.fs.settle import Settle
 from memfs.fs.texts import Texts
-from memfs.types import Node, NodeInfo, Text
+from memfs.types import NO_NODE, Node, NodeInfo, Text
 
 _BATCH = 64  # entries read in one transaction; about what two replies of the kernel's size hold
 
@@ -84,15 +84,11 @@ class Names:
             attached.control[parts] = inode
         return inode
 
-    async def attr_control(
-        self, inode: Inode, is_folder: bool | None = None
-    ) -> EntryAttributes:
+    async def attr_control(self, inode: Inode, is_folder: bool | None = None) -> EntryAttributes:
         """Return the attributes of something below .memfs."""
         folder = inode.attached.folder
         if is_folder is None:
-            is_folder = (
-                not inode.parts or await folder.kind(inode.parts) is ControlKind.FOLDER
-            )
+            is_folder = not inode.parts or await folder.kind(inode.parts) is ControlKind.FOLDER
         return attr.of_control(inode, self._service.now(), is_folder=is_folder)
 
     def find(self, parent: Inode, name: str) -> tuple[Inode, EntryAttributes] | None:
@@ -124,21 +120,21 @@ class Names:
             return attr.of_file(inode)
         return attr.of_node(inode, self._mounted.head(inode))
 
-    def opendir(self, inode: Inode) -> int | Coroutine[Any, Any, int]:
+    def opendir(self, inode: Inode) -> FileHandleT | Coroutine[Any, Any, FileHandleT]:
         """Return a number for an open folder."""
         if inode.kind is Kind.CONTROL:
             return self._opendir_control(inode)
-        return self._mounted.open_listing(Listing(self._mounted.folder(inode.ino)))
+        return FileHandleT(self._mounted.open_listing(Listing(self._mounted.folder(inode.ino))))
 
-    async def _opendir_control(self, inode: Inode) -> int:
+    async def _opendir_control(self, inode: Inode) -> FileHandleT:
         listing = Listing(inode)
         found = await inode.attached.folder.list(inode.parts)
         listing.control = [(name, kind is ControlKind.FOLDER) for name, kind in found]
-        return self._mounted.open_listing(listing)
+        return FileHandleT(self._mounted.open_listing(listing))
 
     def readdir(
         self, listing: Listing, start: int, token: ReaddirToken
-    ) -> None | Coroutine[Any, Any, None]:
+    ) -> Coroutine[Any, Any, None] | None:
         """Give out entries from position *start* until the kernel's buffer is full.
 
         Resumes after a name, so entries that come and go disturb nobody.
@@ -162,16 +158,12 @@ class Names:
             if not batch:
                 return None
 
-    def _batch(
-        self, folder: Inode, after: str
-    ) -> list[tuple[str, Inode | None, NodeInfo | None]]:
+    def _batch(self, folder: Inode, after: str) -> list[tuple[str, Inode | None, NodeInfo | None]]:
         """Return the next entries in byte order of names: the store's and this attachment's."""
         attached = folder.attached
         if folder.stale:
             return []
-        found = self._service.view(
-            tree.list_folder, attached.store, folder.node, after, _BATCH
-        )
+        found = self._service.view(tree.list_folder, attached.store, folder.node, after, _BATCH)
         fresh = attached.fresh.get(folder.node)
         if not fresh and not attached.hidden:
             return [(info.name, None, info) for info in found]
@@ -193,9 +185,7 @@ class Names:
             key=lambda row: row[0].encode(),
         )
 
-    async def _readdir_control(
-        self, listing: Listing, start: int, token: ReaddirToken
-    ) -> None:
+    async def _readdir_control(self, listing: Listing, start: int, token: ReaddirToken) -> None:
         assert listing.control is not None
         inode = listing.inode
         for position, (name, is_folder) in enumerate(listing.control[start:], start + 1):
@@ -229,7 +219,8 @@ class Names:
             inode = self._mounted.table.add(Kind.SCRATCH, attached)
             inode.file = File(None, bytearray())
         else:
-            self._service.view(files.check_create, attached.store, parent.node, name)
+            with self._mounted.explaining(attached, lambda: name):
+                self._service.view(files.check_create, attached.store, parent.node, name)
             inode = self._mounted.table.add(Kind.NOTE, attached)
             inode.file = file = File(None, bytearray())
             file.emptied = True
@@ -259,7 +250,7 @@ class Names:
 
     # ---- removing
 
-    def unlink(self, parent: Inode, raw: bytes) -> None | Coroutine[Any, Any, None]:
+    def unlink(self, parent: Inode, raw: bytes) -> Coroutine[Any, Any, None] | None:
         """Remove a name. An open file goes on working; closing it brings nothing back."""
         self._mounted.writable(parent.attached)
         self._not_control(parent)
@@ -456,7 +447,7 @@ class Names:
             attached.scratch_bytes += len(self._texts.buffer(inode))
             attached.by_node.pop(info.node, None)
             attached.hidden[parent.node, name] = Waiting(info.node, note.sha256, inode)
-            inode.node = Node(0)
+            inode.node = NO_NODE
         else:
             attached.take_fresh(inode)
         covered = attached.fresh_at(new_parent.node, new_name)
@@ -509,5 +500,3 @@ class Names:
     async def _settled(self, attached: Attached) -> None:
         if self._mounted.others(attached):
             await self._settle.names(self._service.feed.seq)
-
-

@@ -135,7 +135,9 @@ class Operations(pyfuse3.Operations):
         return self.names.getattr(inode)
 
     @handler
-    def opendir(self, inode: InodeT, ctx: RequestContext) -> Any:
+    def opendir(
+        self, inode: InodeT, ctx: RequestContext
+    ) -> FileHandleT | Coroutine[Any, Any, FileHandleT]:
         """Return a number for an open folder."""
         if inode == ROOT_INODE:
             raise Forbidden("the memory folders are below the workspace's tasks")
@@ -147,7 +149,7 @@ class Operations(pyfuse3.Operations):
     @handler
     def readdir(
         self, fh: FileHandleT, start_id: int, token: ReaddirToken
-    ) -> None | Coroutine[Any, Any, None]:
+    ) -> Coroutine[Any, Any, None] | None:
         """Give out entries."""
         return self.names.readdir(self.mounted.listings[fh], start_id, token)
 
@@ -177,7 +179,7 @@ class Operations(pyfuse3.Operations):
     @handler
     def unlink(
         self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext
-    ) -> None | Coroutine[Any, Any, None]:
+    ) -> Coroutine[Any, Any, None] | None:
         """Remove a file's name."""
         return self.names.unlink(self._folder(parent_inode), name)
 
@@ -307,13 +309,11 @@ class Operations(pyfuse3.Operations):
         assert info.note is not None
         seen = attached.seen.get(info.note.id)
         if empties and attached.attachment.guard and seen is not None:
-            self._service.view(
-                files.check_guard, attached.caller, info, files.Seen(info.note.id, seen)
-            )
+            last_seen = files.Seen(info.note.id, seen)
+            with self.mounted.explaining(attached, lambda: self.mounted.place_of(inode)):
+                self._service.view(files.check_guard, attached.caller, info, last_seen)
         if writes:
-            self._service.view(
-                lambda txn: stores.check_live(stores.by_no(txn, attached.store))
-            )
+            self._service.view(lambda txn: stores.check_live(stores.by_no(txn, attached.store)))
         if not empties:
             attached.seen[info.note.id] = info.note.sha256
         if inode.file is None:
@@ -352,17 +352,17 @@ class Operations(pyfuse3.Operations):
         return self.texts.write(fh, self._handle(fh), off, buf)
 
     @handler
-    def flush(self, fh: FileHandleT) -> None | Coroutine[Any, Any, None]:
+    def flush(self, fh: FileHandleT) -> Coroutine[Any, Any, None] | None:
         """Commit at a close, if this opening wrote."""
         return self.texts.flush(fh, self._handle(fh))
 
     @handler
-    def fsync(self, fh: FileHandleT, datasync: bool) -> None | Coroutine[Any, Any, None]:
+    def fsync(self, fh: FileHandleT, datasync: bool) -> Coroutine[Any, Any, None] | None:
         """Commit, if this opening wrote."""
         return self.texts.flush(fh, self._handle(fh))
 
     @last
-    def release(self, fh: FileHandleT) -> None | Coroutine[Any, Any, None]:
+    def release(self, fh: FileHandleT) -> Coroutine[Any, Any, None] | None:
         """Forget an open file."""
         handle = self.mounted.handles.pop(fh, None)
         if handle is not None:
@@ -389,7 +389,9 @@ class Operations(pyfuse3.Operations):
         if (fields.update_uid and attr.st_uid != owner.uid) or (
             fields.update_gid and attr.st_gid != owner.gid
         ):
-            raise Forbidden("the owner of a memory folder is fixed: see `memfs task create --owner`")
+            raise Forbidden(
+                "the owner of a memory folder is fixed: see `memfs task create --owner`"
+            )
         size = attr.st_size if fields.update_size else None
         mode = attr.st_mode & 0o777 if fields.update_mode else None
         mtime = Time(attr.st_mtime_ns) if fields.update_mtime else None
@@ -413,9 +415,7 @@ class Operations(pyfuse3.Operations):
             mtime = None
         if inode.node != 0 and not inode.gone and (mode is not None or mtime is not None):
             attached = inode.attached
-            await self._service.commit(
-                files.set_attr, attached.caller, inode.node, mode, mtime
-            )
+            await self._service.commit(files.set_attr, attached.caller, inode.node, mode, mtime)
         entry = self._getattr(inode)
         return entry if isinstance(entry, EntryAttributes) else await entry
 
@@ -429,9 +429,12 @@ class Operations(pyfuse3.Operations):
             raise Stale("the file was removed: look its name up again")
         self.texts.truncate(inode, size, fh or 0)
         if fh is None and inode.kind is Kind.NOTE and not (size == 0 and inode.file.writers):
-            await self.texts.commit(inode)
-            if not inode.file.handles and inode.place is None:
-                inode.file = None
+            inode.file.handles += 1  # a close meanwhile must not drop the buffer
+            try:
+                await self.texts.commit(inode)
+            finally:
+                inode.file.handles -= 1
+                self.texts.tidy(inode)
 
     # ---- the rest
 
@@ -439,10 +442,10 @@ class Operations(pyfuse3.Operations):
     def getxattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> bytes:
         """Return an attribute. The kernel asks for security.capability before each write."""
         if name == b"security.capability":
-            raise xattr.NOT_HERE
+            raise xattr.not_here()
         found = self.mounted.table.get(inode)
         if found is None:
-            raise xattr.NOT_HERE
+            raise xattr.not_here()
         return xattr.get(self.mounted, found, name)
 
     @handler
@@ -452,9 +455,7 @@ class Operations(pyfuse3.Operations):
         return [] if found is None else [XAttrNameT(name) for name in xattr.names(found)]
 
     @handler
-    def setxattr(
-        self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext
-    ) -> None:
+    def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:
         """Refuse."""
         raise xattr.refuse(name)
 
@@ -500,4 +501,3 @@ def _root() -> EntryAttributes:
     entry.st_nlink = 2
     entry.st_uid, entry.st_gid = os.getuid(), os.getgid()
     return entry
-

@@ -175,7 +175,7 @@ class Texts:
                 return self._release(inode)
             if inode.node == 0 and inode.place is not None and file.handles == 0:
                 self._abandon(inode)
-        self._tidy(inode)
+        self.tidy(inode)
         return None
 
     async def _release(self, inode: Inode) -> None:
@@ -189,9 +189,9 @@ class Texts:
                 self._abandon(inode)
         finally:
             file.handles -= 1
-            self._tidy(inode)
+            self.tidy(inode)
 
-    def _tidy(self, inode: Inode) -> None:
+    def tidy(self, inode: Inode) -> None:
         """Drop the buffer of a note that nobody has open."""
         file = inode.file
         if file is None or file.handles or inode.place is not None:
@@ -301,9 +301,7 @@ class Texts:
         if folder is not None:
             self._mounted.tell_kernel(folder, info.name)
 
-    async def _keep_refused(
-        self, inode: Inode, file: File, text: Text, error: MemfsError
-    ) -> None:
+    async def _keep_refused(self, inode: Inode, file: File, text: Text, error: MemfsError) -> None:
         """Keep the text that lost, and let the file's name lead to the head again."""
         attached = inode.attached
         path = self._mounted.place_of(inode)
@@ -344,6 +342,7 @@ class Texts:
         """Take back what this opening wrote, unless others wrote too."""
         handle.refused = error
         inode = handle.inode
+        inode.attached.folder.note_refusal(self._mounted.place_of(inode), str(error))
         file = _file(inode)
         if file.dirty_by <= {fh}:
             self._roll_back(inode)

@@ -19,22 +19,30 @@ _SHOWN: dict[bytes, Callable[[NoteInfo], str]] = {
     b"user.memfs.ordinal": lambda note: str(note.ordinal),
 }
 
-# Answers that are given before each write are made once: the kernel asks for
-# security.capability, and raising a prepared error costs no more than the question.
-NO_SUCH = FUSEError(ENOATTR)
-NOT_HERE = FUSEError(errno.ENOTSUP)
+
+def no_such() -> FUSEError:
+    """Return the error for an attribute that could be there and is not."""
+    return FUSEError(ENOATTR)
+
+
+def not_here() -> FUSEError:
+    """Return the error for attributes that memfs does not have.
+
+    The kernel asks for security.capability before each write: no rule is asked, nothing is read.
+    """
+    return FUSEError(errno.ENOTSUP)
 
 
 def get(mounted: Mounted, inode: Inode, name: bytes) -> bytes:
     """Return the value of an attribute.
 
-    Raises: NO_SUCH (it could be there), NOT_HERE (memfs has no such attributes).
+    Raises: no_such, not_here.
     """
     if not name.startswith(_PREFIX):
-        raise NOT_HERE
+        raise not_here()
     shown = _SHOWN.get(name)
     if shown is None or inode.kind is not Kind.NOTE or inode.node == 0 or inode.gone:
-        raise NO_SUCH
+        raise no_such()
     return shown(notes.note_of(mounted.head(inode))).encode()
 
 

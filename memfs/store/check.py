@@ -71,7 +71,7 @@ def check(env: Env) -> list[str]:
 class _Use(NamedTuple):
     """What the records say about one text."""
 
-    count: int
+    times: int
     size_bytes: int
 
 
@@ -419,10 +419,10 @@ class _Checker:
             return
         size_bytes = -1 if size_bytes is None else size_bytes
         before = self.uses.get(text, _Use(0, size_bytes))
-        self.uses[text] = _Use(before.count + 1, before.size_bytes)
+        self.uses[text] = _Use(before.times + 1, before.size_bytes)
         if before.size_bytes != size_bytes:
             self.say(table, key, f"size_bytes is {size_bytes}, elsewhere {before.size_bytes} (I3)")
-        if before.count == 0 and self.txn.get("content", text) is None:
+        if before.times == 0 and self.txn.get("content", text) is None:
             self.say(table, key, f"its text {text.hex()} is missing (I3)")
 
     def histories(self) -> None:
@@ -554,7 +554,7 @@ class _Checker:
             if len(value) != 8:
                 self.say("reference", key, "the value is no count (I1)")
                 continue
-            count, used = keys.u64(value), self.uses.get(key, _Use(0, 0)).count
+            count, used = keys.u64(value), self.uses.get(key, _Use(0, 0)).times
             # a damaged record may use any text
             if not max(used, 1) <= count <= used + unknown:
                 self.say("reference", key, f"counts {count}, used {used} times (I3)")

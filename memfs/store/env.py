@@ -6,6 +6,7 @@ serialisable writes; nothing outside this package may assume LMDB.
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ MAP_SIZE_BYTES = 64 * 2**30  # address space, not disk: the file grows with use
 RESERVE_BYTES = 16 * 2**20  # kept back from growing writes, so that deletes still find pages
 _PAGE_BYTES = 4096
 _READERS = 126
+_ROOM_CHECK_S = 0.05  # at most a tenth of the reserve can be written in this time
 
 
 class Txn:
@@ -89,9 +91,11 @@ class Txn:
                     found = cursor.key() == start or cursor.prev()
                 step = cursor.iterprev
             else:
-                found = cursor.set_range(prefix if start is None else start) if (
-                    prefix or start
-                ) else cursor.first()
+                found = (
+                    cursor.set_range(prefix if start is None else start)
+                    if (prefix or start)
+                    else cursor.first()
+                )
                 step = cursor.iternext
             if not found:
                 return
@@ -140,6 +144,7 @@ class Env:
         self.path = path.resolve()
         self.map_size_bytes = map_size_bytes
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._roomy_until = 0.0
         self._lock = _Lock(self.path / "daemon.lock")
         try:
             self._env = lmdb.open(
@@ -204,7 +209,13 @@ class Env:
         return max(0, min(self.map_size_bytes - self.used_bytes(), disk.f_bavail * disk.f_frsize))
 
     def require_space(self, txn: lmdb.Transaction) -> None:
-        """Raise NoSpace when less than the reserve is left on the disk or in the map."""
+        """Raise NoSpace when less than the reserve is left on the disk or in the map.
+
+        Asked again only after a while: what can be written meanwhile fits the reserve.
+        """
+        now = time.monotonic()
+        if now < self._roomy_until:
+            return
         disk = os.statvfs(self.path)
         if disk.f_bavail * disk.f_frsize < RESERVE_BYTES:
             raise NoSpace(f"the disk of {self.path} is full: free some space, then write again")
@@ -213,6 +224,7 @@ class Env:
                 f"the map of {self.path} is full ({self.map_size_bytes} bytes): delete notes or "
                 "restart with a larger --map-size"
             )
+        self._roomy_until = now + _ROOM_CHECK_S
 
     def _reusable_bytes(self, txn: lmdb.Transaction) -> int:
         """Return the pages below the high-water mark that no table uses, in bytes."""

@@ -1,0 +1,5 @@
+"""`python -m daemon.cli` is `memfs`."""
+
+from daemon.cli.main import main
+
+main()

@@ -1,0 +1,106 @@
+"""`memfs store`: memory stores."""
+
+import sys
+
+import click
+
+from daemon.cli import output
+from daemon.cli.client import STORE_PAGE, Json
+from daemon.cli.session import Group, session
+
+
+@click.group("store", cls=Group)
+def store_group() -> None:
+    """Memory stores. STORE is a name or an id."""
+
+
+@store_group.command("create")
+@click.argument("name")
+@click.option("--description", help="What the store is for; workers read it.")
+@click.option("--metadata", metavar="KEY=VALUE", multiple=True, help="A label; repeat for more.")
+def create(name: str, description: str | None, metadata: tuple[str, ...]) -> None:
+    """Make an empty store."""
+    body: Json = {"name": name, "description": description, "metadata": _labels(metadata) or None}
+    made = session().client.post("memory_stores", body=body)
+    output.emit(made, lambda: [made["id"]])
+
+
+@store_group.command("list")
+@click.option("--archived", is_flag=True, help="Archived ones too.")
+def list_stores(archived: bool) -> None:
+    """List the stores, newest first."""
+    rows = list(session().client.rows("memory_stores", limit=STORE_PAGE, include_archived=archived))
+    output.emit_rows(
+        rows,
+        lambda: output.table(
+            ("ID", "NOTES", "NAME", "STATE"),
+            ((row["id"], row["memory_count"], row["name"], _state(row)) for row in rows),
+        ),
+    )
+
+
+@store_group.command("show")
+@click.argument("store")
+def show(store: str) -> None:
+    """Show one store."""
+    client = session().client
+    found = client.get("memory_stores", client.store_id(store))
+    output.emit(found, lambda: _fields(found))
+
+
+@store_group.command("update")
+@click.argument("store")
+@click.option("--name", help="The new name; running tasks keep their folder's.")
+@click.option("--description", help="The new description; empty clears it.")
+@click.option(
+    "--metadata", metavar="KEY=VALUE", multiple=True, help="Set a label; KEY= removes it."
+)
+def update(
+    store: str, name: str | None, description: str | None, metadata: tuple[str, ...]
+) -> None:
+    """Change name, description or labels."""
+    client = session().client
+    labels = {key: value or None for key, value in _labels(metadata).items()} or None
+    body: Json = {"name": name, "description": description, "metadata": labels}
+    changed = client.post("memory_stores", client.store_id(store), body=body)
+    output.emit(changed, lambda: _fields(changed))
+
+
+@store_group.command("archive")
+@click.argument("store")
+def archive(store: str) -> None:
+    """Make a store read-only for good; it no longer counts towards the limit."""
+    client = session().client
+    changed = client.post("memory_stores", client.store_id(store), "archive")
+    output.emit(changed, lambda: [f"archived {changed['id']}"])
+
+
+@store_group.command("delete")
+@click.argument("store")
+@click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
+def delete(store: str, yes: bool) -> None:
+    """Remove a store with its notes and their whole history."""
+    client = session().client
+    store_id = client.store_id(store)
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {store} with all its notes and versions?", abort=True)
+    gone = client.delete("memory_stores", store_id)
+    output.emit(gone, lambda: [f"deleted {gone['id']}"])
+
+
+def _labels(given: tuple[str, ...]) -> dict[str, str]:
+    for label in given:
+        if "=" not in label:
+            raise click.BadParameter("write it as KEY=VALUE", param_hint="--metadata")
+    return dict(label.split("=", 1) for label in given)
+
+
+def _state(row: Json) -> str:
+    if row["archived_at"] is not None:
+        return "archived"
+    return "worker's own" if row["worker_id"] is not None else "shared"
+
+
+def _fields(row: Json) -> list[str]:
+    names = ("id", "name", "description", "metadata", "memory_count", "worker_id", "created_at")
+    return list(output.fields(row, *names, "updated_at", "archived_at"))
