@@ -70,7 +70,7 @@ class Inode:
 
 
 class Floor(pyfuse3.Operations):
-    """An in-memory file system; a file handle is the inode number, so open and release keep nothing."""
+    """An in-memory file system; a handle is the inode number, so open keeps nothing."""
 
     enable_writeback_cache = False
 

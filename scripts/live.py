@@ -9,6 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner, Result
+
+from daemon.cli.main import cli
+
 MEMFS = Path(sys.executable).with_name("memfs")
 COMMAND_S = 60  # any one command; the longest here takes under a second
 
@@ -27,7 +31,7 @@ class Live:
 
     def start(self, deadline_s: float = 20) -> None:
         """Return when `memfs status` is good: the daemon answers and every mount is alive."""
-        if self.run("status", check=False).returncode == 0:
+        if self.here("status", check=False).exit_code == 0:
             raise Failed(f"a daemon serves {self.workspace} already")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
@@ -39,15 +43,14 @@ class Live:
                 start_new_session=True,  # a terminal's Ctrl-C reaches the caller, who ends us once
             )
         end = time.monotonic() + deadline_s
-        while (status := self.run("status", check=False)).returncode != 0:
+        while (status := self.here("status", check=False)).exit_code != 0:
             if self.process.poll() is not None:
                 code = self.process.returncode
                 raise Failed(f"memfs serve ended with exit code {code}:\n{self.log_tail()}")
             if time.monotonic() > end:
-                found = (status.stdout + status.stderr).decode(errors="replace").strip()
                 raise Failed(
                     f"expected memfs status to be good within {deadline_s:.0f} s, "
-                    f"found exit code {status.returncode}: {found}\n{self.log_tail()}"
+                    f"found exit code {status.exit_code}: {status.output.strip()}\n{self.log_tail()}"
                 )
             time.sleep(0.02)
 
@@ -90,44 +93,40 @@ class Live:
             process.kill()
             process.wait()
 
-    def run(
-        self, *args: str | Path, stdin: bytes = b"", check: bool = True
-    ) -> subprocess.CompletedProcess[bytes]:
-        """Run one memfs command on this workspace; with check, a failure is Failed."""
-        command = [MEMFS, "--workspace", self.workspace, *args]
+    def run(self, *args: str | Path) -> bytes:
+        """Run one memfs command as a person does; return what it printed. Exit code 0 or Failed."""
+        words = " ".join(map(str, args))
         try:
-            done = subprocess.run(command, input=stdin, capture_output=True, timeout=COMMAND_S)
+            done = subprocess.run(
+                [MEMFS, "--workspace", self.workspace, *args],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=COMMAND_S,
+            )
         except subprocess.TimeoutExpired:
-            raise Failed(f"memfs {' '.join(map(str, args))}: no end in {COMMAND_S} s") from None
-        if check and done.returncode != 0:
+            raise Failed(f"memfs {words}: no end in {COMMAND_S} s") from None
+        if done.returncode != 0:
             error = (done.stdout + done.stderr).decode(errors="replace").strip()
+            raise Failed(f"memfs {words}: expected exit code 0, found {done.returncode}: {error}")
+        return done.stdout
+
+    def here(self, *args: str | Path, check: bool = True) -> Result:
+        """Run one memfs command in this process, which saves the start of an interpreter."""
+        words = [str(arg) for arg in args]
+        done = CliRunner().invoke(cli, ["--workspace", str(self.workspace), *words])
+        if check and done.exit_code != 0:
             raise Failed(
-                f"memfs {' '.join(map(str, args))}: expected exit code 0, "
-                f"found {done.returncode}: {error}"
+                f"memfs {' '.join(words)}: expected exit code 0, "
+                f"found {done.exit_code}: {done.output.strip()} {done.exception!r}"
             )
         return done
 
-    def run_here(self, *args: str | Path) -> bytes:
-        """Run one memfs command in this process, which saves the start of an interpreter."""
-        from click.testing import CliRunner
-
-        from daemon.cli.main import cli
-
-        words = ["--workspace", str(self.workspace), *map(str, args)]
-        done = CliRunner().invoke(cli, words)
-        if done.exit_code != 0:
-            raise Failed(
-                f"memfs {' '.join(map(str, args))}: expected exit code 0, "
-                f"found {done.exit_code}: {done.output.strip()} {done.exception or ''}"
-            )
-        return done.stdout_bytes
-
     def json(self, *args: str | Path) -> Any:  # noqa: ANN401 - JSON is anything
-        """Run one memfs command with --json and return what it printed."""
-        return json.loads(self.run("--json", *args).stdout)
+        """Run one memfs command with --json in this process; return what it printed."""
+        return json.loads(self.here("--json", *args).stdout)
 
     def list(self, *args: str | Path) -> list[dict[str, Any]]:
-        """Run one listing command and return its rows, which must be all there are."""
+        """Run one listing command in this process; return its rows, which must be all there are."""
         page = self.json(*args)
         if page["next_page"] is not None:
             raise Failed(f"memfs {' '.join(map(str, args))}: expected one page, found next_page")

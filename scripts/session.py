@@ -15,8 +15,8 @@ WORKER, STORE, TASK = "assistant", "shared", "demo"
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Ended(Exception):
-    """Somebody asked this session to end."""
+class Ended(BaseException):
+    """Somebody asked this session to end; like KeyboardInterrupt, nothing on the way catches it."""
 
 
 def end(signum: int, frame: FrameType | None) -> None:

@@ -30,7 +30,7 @@ MAX_BYTES = 102_400  # a note's limit
 FEW_REFUSED = 12  # more refusals among real licence files would be false positives
 EDITS = 8  # files that each editor changes
 KILLS, WRITERS, PROMISES = 3, 4, 12  # rounds; processes; promises of each before the kill
-WATCHDOG_S = 300  # a hung mount ends as a failure, not as a hang
+WATCHDOG_S = 600  # a hung mount ends as a failure, not as a hang
 SEED = 20_251_201
 
 ENVIRONMENT = {**os.environ, "LC_ALL": "C.UTF-8"}
@@ -255,7 +255,7 @@ class Smoke:
             return said
         for path, text in self.expected.text.items():
             store, name = self.store_and_path(path)
-            found = self.live.run_here("cat", store, name)
+            found = self.live.here("cat", store, name).stdout_bytes
             expect(f"memfs cat {store} {name}", text, found)
         for attachment in (self.own, self.shared):
             top = Path(attachment["mount_path"]).name

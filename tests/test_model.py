@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from memfs import limits
 from memfs.engine import files, notes, refused, secrets, stores, tasks, tree, versions
 from memfs.engine import path as paths
-from memfs.errors import MemfsError, PathConflict
+from memfs.errors import MemfsError
 from memfs.store import content
 from memfs.store.check import check
 from memfs.store.env import Txn
@@ -48,12 +48,11 @@ MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 picks = st.integers(0, 40)
 names = st.sampled_from(["a", "b", "c", "a.md", LONG])
-any_names = (
-    names
-    | names
-    | st.sampled_from(
+any_names = st.one_of(
+    *[names] * 8,
+    st.sampled_from(
         ["ä", ".memfs", "", ".", "..", "x" * 256, "x" * 600, "e\u0301", "a\u200bb", "a/b", "a\n"]
-    )
+    ),
 )
 api_paths = st.one_of(
     st.lists(names, min_size=1, max_size=3).map(tuple),
@@ -132,10 +131,20 @@ class EngineAgainstModel(RuleBasedStateMachine):
         return choices[-1 - pick % len(choices)]  # small picks are the newest, and shrink to them
 
     def store(self, pick: int) -> Store:
-        return self.pick(pick, self.model.stores)
+        """A store, mostly one that may be written."""
+        live = [each for each in self.model.stores if not each.is_gone and not each.is_archived]
+        return self.pick(pick, live if live and pick % 8 else self.model.stores)
 
     def folder(self, pick: int) -> Folder:
-        return self.pick(pick, [each for each in self.model.folders if each.node])
+        return self.pick(pick, self.mostly_live(pick, self.model.folders))
+
+    def note(self, pick: int) -> Note:
+        return self.pick(pick, self.mostly_live(pick, self.model.notes))
+
+    @staticmethod
+    def mostly_live(pick: int, choices: list[T]) -> list[T]:
+        live = [e for e in choices if not e.is_gone and not e.store.is_archived]
+        return live if live and pick % 8 else choices
 
     def entry(self, folder_pick: int, pick: int, name: str) -> tuple[Folder, str]:
         """An entry of a folder: mostly one that is there."""
@@ -159,7 +168,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     def first_store(self) -> None:
         self.create_store("first", own=False)
 
-    @rule(name=st.sampled_from(["notes", "", "x" * 256, "a\nb"]), own=st.booleans())
+    @rule(name=st.sampled_from(["notes"] * 6 + ["", "x" * 256, "a\nb"]), own=st.booleans())
     def create_store(self, name: str, own: bool) -> None:
         worker = f"{name}{len(self.model.stores)}" if own and name == "notes" else name
 
@@ -208,7 +217,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     @has_notes
     @rule(note=picks, data=st.none() | texts, path=st.none() | api_paths, right=st.integers(0, 3))
     def update(self, note: int, data: bytes | None, path: plain.Path | None, right: int) -> None:
-        of = self.pick(note, self.model.notes)
+        of = self.note(note)
         expected = (None, of.text, of.text, b"stale")[right]
         self.both_place(
             notes.update,
@@ -223,7 +232,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     @has_notes
     @rule(note=picks, right=st.integers(0, 3))
     def delete(self, note: int, right: int) -> None:
-        of = self.pick(note, self.model.notes)
+        of = self.note(note)
         expected = (None, of.text, of.text, b"stale")[right]
         self.both(
             notes.delete,
@@ -234,9 +243,9 @@ class EngineAgainstModel(RuleBasedStateMachine):
         )
 
     @has_notes
-    @rule(note=picks, reason=st.sampled_from(["superseded", "vetoed", "", "x" * 501]))
+    @rule(note=picks, reason=st.sampled_from(["superseded", "vetoed", "stale", "", "x" * 501]))
     def archive(self, note: int, reason: str) -> None:
-        of = self.pick(note, self.model.notes)
+        of = self.note(note)
         self.both(notes.archive, lambda: self.model.archive(of, reason), of.store.id, of.id, reason)
 
     @has_notes
@@ -249,7 +258,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     @has_notes
     @rule(note=picks)
     def purge(self, note: int) -> None:
-        of = self.pick(note, self.model.notes)
+        of = self.note(note)
         self.both(notes.purge, lambda: self.model.purge(of), of.store.id, of.id)
 
     def version(self, pick: int) -> plain.Version:
@@ -306,7 +315,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     def save(
         self, note: int, fresh: bool, old: bytes, data: bytes, tail: bytes | None, mode: int
     ) -> None:
-        of = self.pick(note, self.model.notes)
+        of = self.note(note)
         save = self.a_save(of.text if fresh else old, data, tail, mode)
         self.both_place(
             files.save,
@@ -362,7 +371,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
             self.engine_seen(known),
         )
 
-    @rule(folder=picks, there=picks, name=any_names, expected=st.none() | texts)
+    @rule(folder=picks, there=picks, name=any_names, expected=st.none() | st.none() | texts)
     def unlink(self, folder: int, there: int, name: str, expected: bytes | None) -> None:
         at, name = self.entry(folder, there, name)
         self.both_place(
@@ -415,9 +424,32 @@ class EngineAgainstModel(RuleBasedStateMachine):
     ) -> None:
         at, name = self.entry(folder, there, name)
         to, new_name = self.entry(new_folder, new_there, new_name)
+        self.rename_entry(at, name, to, new_name, self.seen(seen, old), replace=replace)
+
+    @rule(there=picks, new_folder=picks, new_there=picks, name=names, seen=picks, old=texts)
+    def rename_what_is_there(
+        self, there: int, new_folder: int, new_there: int, name: str, seen: int, old: bytes
+    ) -> None:
+        entries = [(s, path) for s in self.model.stores for path in s.tree if path]
+        if entries:
+            store, path = self.pick(there, entries)
+            at = store.tree[path[:-1]]
+            assert isinstance(at, Folder)
+            to, name = self.entry(new_folder, new_there, name)
+            self.rename_entry(at, path[-1], to, name, self.seen(seen, old), replace=True)
+
+    def rename_entry(
+        self,
+        at: Folder,
+        name: str,
+        to: Folder,
+        new_name: str,
+        known: tuple[Note, bytes] | None,
+        *,
+        replace: bool,
+    ) -> None:
         if at.store is not to.store:
             to = at  # the mount answers EXDEV
-        known = self.seen(seen, old)
         self.both_place(
             files.rename,
             lambda: self.model.rename(at, name, to, new_name, known, replace=replace),
@@ -432,7 +464,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
     @rule(is_note=st.booleans(), pick=picks, mode=st.none() | modes, moved=st.booleans())
     def set_attr(self, is_note: bool, pick: int, mode: int | None, moved: bool) -> None:
-        each = self.pick(pick, self.model.notes) if is_note and self.model.notes else None
+        each = self.note(pick) if is_note and self.model.notes else None
         each = each or self.folder(pick)
         mtime = self.engine.clock - 7 * SECOND if moved else None
         self.both_place(
@@ -501,7 +533,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         expected = list(reversed(of.versions))
         wanted: dict[str, object] = {}
         if by == "note" and self.model.notes:
-            one = self.pick(note, self.model.notes)
+            one = self.note(note)
             wanted = {"note_id": one.id}
             expected = [each for each in expected if each.note is one]
         elif by == "operation":
@@ -587,7 +619,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
 
 class TestModel(EngineAgainstModel.TestCase):
-    settings = settings(max_examples=60, stateful_step_count=30)
+    settings = settings(max_examples=80, stateful_step_count=40)
 
 
 @pytest.mark.slow

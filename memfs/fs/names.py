@@ -349,6 +349,12 @@ class Names:
         if found is None:
             raise NotFound(f"nothing is called {name!r} here")
         inode = found[0]
+        lock = None if inode.file is None else inode.file.lock
+        if inode.node == 0 and lock is not None and lock.locked():
+            async with lock:  # it is becoming a note at this moment
+                pass
+            await self.rename(parent, raw, new_parent, new_raw, replace=replace)
+            return
         there = self.find(new_parent, new_name)
         if there is not None:
             if not replace:
