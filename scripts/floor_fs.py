@@ -292,8 +292,12 @@ class Floor(pyfuse3.Operations):
         return own
 
     async def getxattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> bytes:
-        """Say that there is none; the kernel asks for security.capability at each write."""
-        raise FUSEError(pyfuse3.ENOATTR)
+        """Say that there are none.
+
+        The kernel asks for security.capability twice in a save (truncation, write). ENOTSUP, and
+        not "no such attribute": `ls -l` then asks once for the mount and not twice for each file.
+        """
+        raise FUSEError(errno.ENOTSUP)
 
     async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
         """List none."""

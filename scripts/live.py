@@ -1,5 +1,6 @@
 """One `memfs serve` on one workspace as a child process, for the scripts that need a live mount."""
 
+import fcntl
 import json
 import os
 import re
@@ -35,6 +36,10 @@ class Live:
             raise Failed(f"a daemon serves {self.workspace} already")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
+            try:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by the child for its life
+            except BlockingIOError:
+                raise Failed(f"a daemon is being started on {self.workspace} already") from None
             self.process = subprocess.Popen(
                 [MEMFS, "--workspace", self.workspace, "serve"],
                 stdin=subprocess.DEVNULL,
@@ -48,9 +53,10 @@ class Live:
                 code = self.process.returncode
                 raise Failed(f"memfs serve ended with exit code {code}:\n{self.log_tail()}")
             if time.monotonic() > end:
+                found = f"exit code {status.exit_code}: {status.output.strip()}"
                 raise Failed(
                     f"expected memfs status to be good within {deadline_s:.0f} s, "
-                    f"found exit code {status.exit_code}: {status.output.strip()}\n{self.log_tail()}"
+                    f"found {found}\n{self.log_tail()}"
                 )
             time.sleep(0.02)
 

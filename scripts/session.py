@@ -12,6 +12,7 @@ from typing import Any
 from live import MEMFS, Failed, Live, cannot_mount
 
 WORKER, STORE, TASK = "assistant", "shared", "demo"
+PURPOSE = "What all workers should know."
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -31,13 +32,16 @@ def live_task(live: Live) -> dict[str, Any]:
     for task in live.list("task", "list"):
         if task.get("ended_at") is None:
             return task
-    stores = [store["name"] for store in live.list("store", "list") if not store["archived_at"]]
-    workers = [worker["name"] for worker in live.list("worker", "list")]
-    shared = [name for name in stores if name not in workers]
-    if not shared:
-        live.json("store", "create", STORE, "--description", "What all workers should know.")
-    worker, store = (workers or [WORKER])[0], (shared or [STORE])[0]
-    return live.json("task", "create", TASK, "--worker", worker, "--store", store)
+    workers = live.list("worker", "list")
+    own = {worker["memory_store_id"] for worker in workers}
+    shared = [
+        store
+        for store in live.list("store", "list")
+        if store["id"] not in own and store["archived_at"] is None
+    ]
+    worker = workers[0]["name"] if workers else WORKER
+    store = shared[0] if shared else live.json("store", "create", STORE, "--description", PURPOSE)
+    return live.json("task", "create", TASK, "--worker", worker, "--store", store["id"])
 
 
 def greeting(live: Live, task: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -447,7 +447,7 @@ def check_promises(folder: Path, promises: Iterable[Path]) -> tuple[int, int]:
 
 
 @contextmanager
-def temporary_workspace(*, keep: bool) -> Iterator[tuple[Live, Path]]:
+def temporary_workspace(*, keep: bool) -> Generator[tuple[Live, Path], None, None]:
     """A workspace and a scratch folder; afterwards nothing is mounted or running there."""
     top = Path(tempfile.mkdtemp(prefix="memfs-smoke-"))
     live = Live(top / "workspace")
@@ -465,7 +465,7 @@ def temporary_workspace(*, keep: bool) -> Iterator[tuple[Live, Path]]:
 
 
 @contextmanager
-def watchdog(live: Live) -> Iterator[None]:
+def watchdog(live: Live) -> Generator[None, None, None]:
     """Kill the daemon after WATCHDOG_S, which frees everything that hangs in its mount."""
 
     def bite() -> None:

@@ -46,7 +46,9 @@ class Served:
         self._thread.start()
         assert self._ready.wait(20)
         self.http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(self.config.socket_path)),
+            transport=httpx.HTTPTransport(
+                uds=str(self.config.socket_path), limits=httpx.Limits(keepalive_expiry=None)
+            ),
             base_url="http://memfs",
             timeout=20,
         )

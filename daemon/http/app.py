@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -10,7 +11,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from hypercorn.config import Config
-from hypercorn.trio import serve  # pyright: ignore[reportUnknownVariableType] - WSGI's dict
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+from hypercorn.utils import wrap_app  # pyright: ignore[reportUnknownVariableType] - WSGI's dict
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
@@ -21,6 +25,8 @@ from daemon.http.guard import Guard
 from memfs.errors import MemfsError
 
 __all__ = ["Cursors", "Door", "load_key", "make_app", "serve_http"]
+
+log = logging.getLogger(__name__)
 
 _BACKLOG = 256
 _KEEP_ALIVE_S = 75
@@ -93,43 +99,71 @@ async def serve_http(
     socket_path: Path,
     *,
     shutdown: trio.Event,
-    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until *shutdown*, then answer what is under way, within a few seconds.
 
     The caller holds the data directory's lock, so a socket that is already there is a dead one.
     started() comes once clients can connect.
     """
-    config = Config()
-    config.bind = [f"fd://{_listen(socket_path)}"]
-    config.accesslog = None
-    config.errorlog = logging.getLogger("hypercorn")
-    config.errorlog.setLevel(logging.WARNING)
-    config.backlog = _BACKLOG
-    config.keep_alive_timeout = _KEEP_ALIVE_S
-    config.keep_alive_max_requests = 2**31
-    config.graceful_timeout = _GRACEFUL_S
-    config.include_server_header = False
+    config, context = _config(), WorkerContext(None)
+    framework = wrap_app(app, 0, "asgi")  # pyright: ignore[reportArgumentType] - narrower ASGI types
+
+    async def serve_one(stream: trio.SocketStream) -> None:
+        try:
+            await _Connection(framework, config, context, ConnectionState({}), stream).run()  # pyright: ignore[reportArgumentType] - a socket's stream is what it gets from hypercorn, too
+        except Exception:
+            log.exception("bug in a connection")  # which is no reason to end the daemon
+
+    listener = trio.SocketListener(_listen(socket_path))
     try:
-        await serve(
-            app,  # pyright: ignore[reportArgumentType] - hypercorn's ASGI types are narrower
-            config,
-            shutdown_trigger=shutdown.wait,
-            task_status=task_status,
-            mode="asgi",
-        )
+        async with trio.open_nursery() as connections:
+            async with trio.open_nursery() as accepting:
+                accepting.start_soon(
+                    partial(
+                        trio.serve_listeners, serve_one, [listener], handler_nursery=connections
+                    )
+                )
+                task_status.started()
+                await shutdown.wait()
+                accepting.cancel_scope.cancel()
+            connections.cancel_scope.deadline = trio.current_time() + _GRACEFUL_S
+            await context.terminated.set()  # idle connections close, busy ones after their answer
     finally:
         _remove(socket_path)
 
 
-def _listen(path: Path) -> int:
-    """Return the descriptor of a socket that only the daemon's user can connect to."""
+class _Connection(TCPServer):
+    """One client's connection.
+
+    Hypercorn's own (0.18) keeps the descriptor of a client that has left until the keep-alive
+    timeout; a shell loop of short commands would use them all up.
+    """
+
+    async def _read_data(self) -> None:
+        await super()._read_data()
+        await self.idle_task.stop()
+
+
+def _config() -> Config:
+    config = Config()
+    config.accesslog = None
+    config.errorlog = logging.getLogger("hypercorn")
+    config.errorlog.setLevel(logging.WARNING)
+    config.keep_alive_timeout = _KEEP_ALIVE_S
+    config.keep_alive_max_requests = 2**31
+    config.include_server_header = False
+    return config
+
+
+def _listen(path: Path) -> trio.socket.SocketType:
+    """Return a socket that only the daemon's user can connect to."""
     _remove(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         os.fchmod(sock.fileno(), 0o600)  # Linux gives the file this mode: no moment of another
         sock.bind(str(path))
         sock.listen(_BACKLOG)
-        return sock.detach()
+        return trio.socket.fromfd(sock.fileno(), sock.family, sock.type)
 
 
 def _remove(path: Path) -> None:
