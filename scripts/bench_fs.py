@@ -36,6 +36,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -116,6 +117,7 @@ class Subject:
     name: str
     folders: list[Path] = field(default_factory=list[Path])
     process: subprocess.Popen[bytes] | None = None
+    log: Path | None = None
 
     def notes(self, count: int) -> list[Path]:
         """Return the paths of *count* notes, spread evenly over the folders."""
@@ -146,7 +148,8 @@ class Subject:
             status = self.process.wait()
         self.process = None
         if status not in {0, -signal.SIGTERM}:
-            say(f"warning: {self.name} ended with status {status}")
+            tail = self.log.read_text(errors="replace")[-2000:] if self.log else ""
+            say(f"warning: {self.name} ended with status {status}:\n{tail}")
 
 
 def folder_names(count: int) -> list[str]:
@@ -174,8 +177,9 @@ def start_floor(base: Path, stores: int) -> Subject:
             stdout=log,
             stderr=log,
             preexec_fn=die_with_parent,
+            start_new_session=True,  # Ctrl-C is for the bench, which stops its daemons
         )
-    subject = Subject("floor", process=process)
+    subject = Subject("floor", process=process, log=base / "log")
     try:
         wait_for(lambda: memory.is_mount(), subject, base)
         subject.folders = [memory / name for name in folder_names(stores)]
@@ -236,8 +240,9 @@ class Memfs:
                 stdout=log,
                 stderr=log,
                 preexec_fn=die_with_parent,
+                start_new_session=True,  # Ctrl-C is for the bench, which stops its daemons
             )
-        subject = Subject("memfs", process=process)
+        subject = Subject("memfs", process=process, log=self.workspace / "log")
 
         def answers() -> bool:
             with contextlib.suppress(RuntimeError):
@@ -364,32 +369,45 @@ def in_processes(jobs: list[Callable[[Callable[[], object]], Any]]) -> list[Any]
 
     A job is called with a function that returns when every job has called it: all begin at once.
     """
-    queue: Any = FORK.SimpleQueue()
     barrier = FORK.Barrier(len(jobs))
 
-    def run(at: int) -> None:
+    def run(job: Callable[[Callable[[], object]], Any], answer: Connection) -> None:
         die_with_parent()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
-            queue.put((at, jobs[at](barrier.wait), None))
+            answer.send((job(barrier.wait), None))
         except BaseException:
             barrier.abort()
-            queue.put((at, None, traceback.format_exc()))
+            answer.send((None, traceback.format_exc()))
 
-    processes = [FORK.Process(target=run, args=(at,)) for at in range(len(jobs))]
-    for process in processes:
-        process.start()
+    running: list[tuple[Any, Connection]] = []
+    results: list[Any] = []
+    failures: list[str] = []
     try:
-        answers = sorted((queue.get() for _ in processes), key=lambda answer: answer[0])
+        for job in jobs:
+            receive, send = FORK.Pipe(duplex=False)
+            process = FORK.Process(target=run, args=(job, send))
+            process.start()
+            send.close()  # here, so that the end of the child is the end of the pipe
+            running.append((process, receive))
+        for _, receive in running:
+            try:
+                result, failure = receive.recv()
+            except EOFError:
+                barrier.abort()
+                result, failure = None, "it was killed"
+            results.append(result)
+            if failure:
+                failures.append(failure)
     finally:
-        for process in processes:
+        for process, receive in running:
+            receive.close()
             process.join(STOP_DEADLINE_S)
             if process.is_alive():
                 process.kill()
-    failures = [failure for _, _, failure in answers if failure]
     if failures:
         raise RuntimeError("a worker process failed:\n" + "\n".join(failures))
-    return [result for _, result, _ in answers]
+    return results
 
 
 def fill(subject: Subject, count: int, texts: list[bytes], writers: int = 4) -> float:
@@ -975,7 +993,7 @@ def table(bench: Bench) -> str:
             if "disk" in row:
                 ext4 = row["disk"]["median"]
             over = f"{memfs / floor:.2f}" if memfs and floor else "-"
-            p99 = row.get("memfs", {}).get("p99")
+            p99 = None if UNITS.get(operation) else row.get("memfs", {}).get("p99")
             lines.append(
                 f"{operation:22}{int(world):9,}{fmt(ext4):>10}{fmt(floor):>10}{fmt(memfs):>10}"
                 f"{UNITS.get(operation, 'µs'):>6}{over:>13}{fmt(p99):>11}"

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 NAMES = ("a.md", "b.md", "c.md", "d.md", "sub/e.md", "sub/f.md")
@@ -28,7 +29,7 @@ DEADLINE_S = 5.0  # for what the kernel does after the last close (RELEASE is as
 ASCII = tuple("abcdefghij klmnopqr\nstuvwxyz")
 UNITS = ("€", "語", "éa", "aé", "abc", "\n--", "✓", "x y")
 
-Heads = Callable[[], dict[str, bytes]]
+Heads = Callable[[], dict[str, str]]  # sha256 by name
 Result = int | bytes | str | list[str] | None
 
 
@@ -294,7 +295,11 @@ class Fsx:
                 self._both(f"unlink {name}", lambda root, at=name: os.unlink(root / at))
         if self.heads is None:
             return
-        wanted = {name: (self.plain / name).read_bytes() for name in NAMES if self._size(name) >= 0}
+        wanted = {
+            name: sha256((self.plain / name).read_bytes()).hexdigest()
+            for name in NAMES
+            if self._size(name) >= 0
+        }
         deadline = time.monotonic() + DEADLINE_S
         while (found := self.heads()) != wanted:
             if time.monotonic() > deadline:

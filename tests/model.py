@@ -33,7 +33,7 @@ KEPT_OF_LIVING = 2
 FOLDER_MODE, NOTE_MODE = 0o755, 0o644
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Version:
     note: "Note"
     operation: str
@@ -46,7 +46,7 @@ class Version:
     id: str = ""  # the engine's, once the test knows it
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Note:
     store: "Store"
     path: Path
@@ -66,7 +66,7 @@ class Note:
         return spelled(self.path)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Folder:
     store: "Store"
     path: Path
@@ -76,14 +76,14 @@ class Folder:
     node: int = 0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Refused:
     n: int
     path: str
     text: bytes
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Store:
     name: str
     is_own: bool = False
@@ -433,6 +433,8 @@ class Model:
                 raise PreconditionFailed
 
     def _check_fits(self, folder: Folder, name: str, moved: Folder | Note | None = None) -> Path:
+        if "/" in name:
+            raise InvalidPath
         path = paths.segments(paths.parse(spelled((*folder.path, name))))
         if isinstance(moved, Folder):
             for below in moved.store.below(moved.path):

@@ -32,11 +32,12 @@ from memfs.store.check import check
 from memfs.store.env import Env
 
 ROOT = Path(__file__).parents[1]
-START_S = STOP_S = 30.0
+START_S, STOP_S = 30.0, 20.0
 _numbers = count(1)
 
 SERVE = """
-import sys
+import faulthandler, signal, sys
+faulthandler.register(signal.SIGUSR1)  # what hangs says where, see Daemon.stop
 from pathlib import Path
 from daemon.config import Config
 {patch}
@@ -97,7 +98,14 @@ class Daemon:
         """End it as `kill` does and return its exit code."""
         assert self._process is not None
         self._process.terminate()
-        code = self._process.wait(STOP_S)
+        try:
+            code = self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGUSR1)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(1)
+            said = self.log_path.read_text()[-8000:]
+            raise AssertionError(f"SIGTERM did not end it within {STOP_S} s:\n{said}") from None
         self._process = None
         return code
 
@@ -135,9 +143,7 @@ class Daemon:
     def check_log(self) -> None:
         """Check that nothing unexpected was logged since the last call."""
         bad = [line for line in self.log_lines() if line["level"] not in ("debug", "info")]
-        unexpected = [
-            line for line in bad if not any(part in str(line) for part in self.expected)
-        ]
+        unexpected = [line for line in bad if not any(part in str(line) for part in self.expected)]
         assert not unexpected, "\n".join(map(str, unexpected))
 
     def clean_up(self) -> None:
@@ -260,7 +266,12 @@ def make_store(client: httpx.Client, name: str = "Shared") -> Api:
 
 
 def make_task(
-    client: httpx.Client, api: Api, worker: str, *, owner: dict[str, int] | None = None, **how: object
+    client: httpx.Client,
+    api: Api,
+    worker: str,
+    *,
+    owner: dict[str, int] | None = None,
+    **how: object,
 ) -> tuple[str, Path]:
     """Attach a store to a new task; return the task's id and the folder."""
     body = {

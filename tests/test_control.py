@@ -607,11 +607,12 @@ async def test_the_log_has_a_line_for_each_change_and_no_text(w: World) -> None:
 
 
 async def test_the_log_ends_with_the_last_two_hundred(w: World) -> None:
-    for number in range(250):
-        w.clock[0] += 1
-        await w.service.commit(
-            notes.create, CALLER, w.store.id, paths.parse(f"/{number:03}"), text("x")
-        )
+    def make_many(txn: Any, caller: Caller, now: Time) -> None:
+        for number in range(250):
+            path = paths.parse(f"/{number:03}")
+            notes.create(txn, caller, now, w.store.id, path, text("x"))
+
+    await w.commit(make_many)
     lines = (await w.read("log")).splitlines()
     assert len(lines) == control.LOG_LINES
     assert [line.split("\t")[3] for line in (lines[0], lines[-1])] == ["/050", "/249"]

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import re
+import socket
 import stat
 import threading
 import time
@@ -800,6 +801,26 @@ def test_only_the_owner_can_connect_and_the_socket_goes_at_the_end(tmp_path: Pat
         path = served.config.socket_path
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not path.exists()
+
+
+def test_a_client_that_leaves_frees_its_connection_and_its_write_is_kept(
+    served: Served, store: AStore
+) -> None:
+    body = b'{"path":"/cut","content":"kept"}'
+    head = f"POST /v1/memory_stores/{store.id}/memories HTTP/1.1\r\nhost: x\r\n"
+    with served.other_clients():
+        for _ in range(3):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(served.config.socket_path))
+                client.sendall(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
+        for raw in (b"", b"GET", b"\0\r\n\r\n", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(served.config.socket_path))
+                client.sendall(raw)
+    end = time.monotonic() + 10
+    while not (rows := store.versions()) and time.monotonic() < end:
+        time.sleep(0.001)
+    assert [row["path"] for row in rows] == ["/cut"]
 
 
 def test_times_are_exact_to_the_microsecond() -> None:

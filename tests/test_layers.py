@@ -41,7 +41,7 @@ LAYERS = {
     "memfs.feed": layer(BASE, "trio"),
     "memfs.store": layer(BASE | {"memfs.store"}, "lmdb", "msgspec", "zstandard", "xxhash"),
     "memfs.engine": layer(RULES),
-    "memfs.engine.service": layer(RULES | {"memfs.feed"}, "trio"),
+    "memfs.engine.service": layer(RULES | {"memfs.feed"}, "trio", "outcome"),
     "memfs.memory": layer(RULES | {"memfs.memory"}),
     "memfs.fs": layer(
         BASE | {"memfs.engine", "memfs.memory", "memfs.feed", "memfs.fs"}, "trio", "pyfuse3"

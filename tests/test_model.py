@@ -14,7 +14,14 @@ import outcome
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from memfs import limits
 from memfs.engine import files, notes, refused, secrets, stores, tasks, tree, versions
@@ -34,13 +41,19 @@ SECRET = "hunter2-secret99"
 SCANNER = secrets.Scanner((secrets.register("test", SECRET, Time(0)),))
 AGENT = Caller(plain.Actor("session_actor", "task_1"))
 
-SMALL_LIMITS = {"NOTES_PER_STORE": 6, "LIVE_SHARED_STORES": 2, "REFUSED_PER_STORE": 3}
+NOTE_BYTES = 2_000
+SMALL_LIMITS = {
+    "NOTE_BYTES": NOTE_BYTES,
+    "NOTES_PER_STORE": 6,
+    "LIVE_SHARED_STORES": 2,
+    "REFUSED_PER_STORE": 3,
+}
 
 LONG = "l" * 255  # four of them with their slashes are exactly the longest path
 DEEP = tuple("abcabcabcabcabcabcab")  # the deepest path
 TEXTS = (
-    b"", b"one\n", b"two\n", "drei ü\n".encode(), b"a line that compresses\n" * 60,
-    b"my dog is called hunter2-", b"x y\n" * (limits.NOTE_BYTES // 4),
+    b"", b"one\n", b"two\n", "drei ü\n".encode(), b"a line that compresses\n" * 9,
+    b"my dog is called hunter2-", b"x y\n" * (NOTE_BYTES // 4),
 )  # fmt: skip
 
 # fsync costs nothing there; durability is the business of test_crash.py
@@ -88,6 +101,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         super().__init__()
         self.cleanup = ExitStack()
         self.cleanup.enter_context(mock.patch.multiple(limits, **SMALL_LIMITS))
+        self.cleanup.enter_context(mock.patch.object(secrets, "NOTE_BYTES", NOTE_BYTES))
         folder = tempfile.mkdtemp(prefix="memfs-model-", dir=MEMORY)
         self.cleanup.callback(shutil.rmtree, folder)
         self.engine = Engine(Path(folder))
@@ -107,7 +121,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         self.model.actor = self.caller.actor
         expected = outcome.capture(model)
         done = outcome.capture(self.engine.commit_as, self.caller, engine, *args, **kwargs)
-        assert kind(done) == kind(expected), f"{done}, model: {expected}"
+        assert kind(done) == kind(expected), f"engine {done!r:.300}, model {expected!r:.300}"
         return None if isinstance(done, outcome.Error) else (done.unwrap(), expected.unwrap())
 
     def both_place(self, engine: Callable[..., object], model: Callable[..., T], *args, **kwargs):
@@ -149,6 +163,10 @@ class EngineAgainstModel(RuleBasedStateMachine):
     def entry(self, folder_pick: int, pick: int, name: str) -> tuple[Folder, str]:
         """An entry of a folder: mostly one that is there."""
         folder = self.folder(folder_pick)
+        if pick % 4 and not folder.is_gone and not folder.store.below(folder.path):
+            top = folder.store.tree[()]
+            assert isinstance(top, Folder)
+            folder = top
         there = [path[-1] for path in folder.store.tree if path and path[:-1] == folder.path]
         if pick % 4 == 0 or not there or folder.is_gone:
             return folder, name
@@ -311,11 +329,22 @@ class EngineAgainstModel(RuleBasedStateMachine):
         return files.Seen(notes.NoteId(seen[0].id), digest)
 
     @has_notes
-    @rule(note=picks, fresh=st.booleans(), old=texts, data=texts, tail=tails, mode=modes)
+    @rule(
+        note=picks, fresh=st.booleans(), same=st.booleans(), old=texts, data=texts, tail=tails,
+        mode=modes,
+    )  # fmt: skip
     def save(
-        self, note: int, fresh: bool, old: bytes, data: bytes, tail: bytes | None, mode: int
+        self,
+        note: int,
+        fresh: bool,
+        same: bool,
+        old: bytes,
+        data: bytes,
+        tail: bytes | None,
+        mode: int,
     ) -> None:
         of = self.note(note)
+        data = of.text if same else data
         save = self.a_save(of.text if fresh else old, data, tail, mode)
         self.both_place(
             files.save,
@@ -383,6 +412,27 @@ class EngineAgainstModel(RuleBasedStateMachine):
             sha(expected),
         )
 
+    def entries(self) -> list[tuple[Folder, str]]:
+        """Every entry of every store."""
+        found: list[tuple[Folder, str]] = []
+        for store in self.model.stores:
+            for path in store.tree:
+                above = store.tree[path[:-1]]
+                if path and isinstance(above, Folder):
+                    found.append((above, path[-1]))
+        return found
+
+    @rule(there=picks)
+    def remove_what_is_there(self, there: int) -> None:
+        entries = self.entries()
+        if entries:
+            at, name = self.pick(there, entries)
+            is_note = isinstance(at.store.tree[*at.path, name], Note)
+            rules = (files.unlink, self.model.unlink, [None]) if is_note else None
+            engine, model, rest = rules or (files.remove_folder, self.model.remove_folder, [])
+            where = (stores.StoreNo(at.store.no), Node(at.node), name)
+            self.both_place(engine, lambda: model(at, name, *rest), *where)
+
     @rule(folder=picks, there=picks, name=any_names, mode=modes)
     def make_folder(self, folder: int, there: int, name: str, mode: int) -> None:
         at, name = self.entry(folder, there * 4, name)
@@ -430,13 +480,11 @@ class EngineAgainstModel(RuleBasedStateMachine):
     def rename_what_is_there(
         self, there: int, new_folder: int, new_there: int, name: str, seen: int, old: bytes
     ) -> None:
-        entries = [(s, path) for s in self.model.stores for path in s.tree if path]
+        entries = self.entries()
         if entries:
-            store, path = self.pick(there, entries)
-            at = store.tree[path[:-1]]
-            assert isinstance(at, Folder)
+            at, old_name = self.pick(there, entries)
             to, name = self.entry(new_folder, new_there, name)
-            self.rename_entry(at, path[-1], to, name, self.seen(seen, old), replace=True)
+            self.rename_entry(at, old_name, to, name, self.seen(seen, old), replace=True)
 
     def rename_entry(
         self,
@@ -619,9 +667,11 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
 
 class TestModel(EngineAgainstModel.TestCase):
-    settings = settings(max_examples=80, stateful_step_count=40)
+    settings = settings(max_examples=200, stateful_step_count=40)
 
 
 @pytest.mark.slow
-class TestModelDeep(EngineAgainstModel.TestCase):
-    settings = settings(max_examples=2_000, stateful_step_count=50, derandomize=False)
+@pytest.mark.parametrize("part", range(5))  # five of 400 examples, each from another seed
+def test_model_deep(part: int):
+    deep = settings(max_examples=400, stateful_step_count=50, derandomize=False)
+    run_state_machine_as_test(EngineAgainstModel, settings=deep)

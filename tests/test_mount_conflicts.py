@@ -483,8 +483,10 @@ def test_folders_emptied_by_api_are_gone_at_once(S: Path, T: Path, api: Api):
         assert (root / "a/b/c/n").read_text() == "x"
     api.rm("/a/b/c/n")
     for root in (S, T):
-        assert names(root) == []
+        assert not (root / "a").exists()
         assert not (root / "a" / "b" / "c").exists()
+        assert names(root) == []
+    sh_ok('echo note > "$S/a"; cat "$T/a"', S=S, T=T)
 
 
 def test_a_note_moved_by_api_is_seen_at_its_new_path_only(S: Path, T: Path, api: Api, at):

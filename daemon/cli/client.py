@@ -1,17 +1,18 @@
 """Calls to the daemon: one HTTP request each, over the workspace's unix socket."""
 
-import errno
 import json
+import socket
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-import httpx
 
 from daemon.cli.session import CONFLICT, ERROR, NOT_FOUND, NOT_RUNNING, REFUSED, Failure
 from daemon.config import Config, check_socket_folder
 from memfs.engine import ids
 from memfs.errors import NotFound
+
+if TYPE_CHECKING:
+    import httpx
 
 Json = dict[str, Any]
 
@@ -24,14 +25,12 @@ class Client:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        transport = httpx.HTTPTransport(uds=str(config.socket_path))
-        self._http = httpx.Client(
-            transport=transport, base_url="http://memfs/v1/", timeout=_TIMEOUT_S
-        )
+        self._http: httpx.Client | None = None
 
     def close(self) -> None:
         """Close the connection."""
-        self._http.close()
+        if self._http is not None:
+            self._http.close()
 
     def get(self, *path: str, **query: object) -> Json:
         """Return what a GET of the path below /v1 answers; query values of None are left out."""
@@ -58,9 +57,11 @@ class Client:
     def _call(
         self, method: str, path: tuple[str, ...], query: dict[str, object], body: Json | None
     ) -> Json:
+        import httpx  # a tenth of a second, which --help and --version need not wait
+
+        http = self._http or self._connect()
         try:
-            check_socket_folder(self._config, make=False)
-            response = self._http.request(
+            response = http.request(
                 method,
                 "/".join(quote(part, safe="") for part in path),
                 params={name: _text(value) for name, value in query.items() if value is not None},
@@ -68,10 +69,8 @@ class Client:
                 headers={} if body is None else {"content-type": "application/json"},
             )
             answer: Json = response.json()
-        except NotFound:
+        except httpx.ConnectError:
             raise self._not_running() from None
-        except httpx.ConnectError as error:
-            raise self._cannot_connect(error) from None
         except httpx.TimeoutException:
             raise Failure(ERROR, f"no answer in {_TIMEOUT_S} s: see the daemon's log") from None
         except httpx.TransportError:
@@ -93,17 +92,27 @@ class Client:
             f"`memfs --workspace {self._config.workspace} serve`",
         )
 
-    def _cannot_connect(self, error: httpx.ConnectError) -> Failure:
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM):
-                return Failure(
-                    NOT_RUNNING,
-                    f"{self._config.socket_path} is another user's: run memfs as the user who "
-                    "runs the daemon",
-                )
-            cause = cause.__cause__ or cause.__context__
-        return self._not_running()
+    def _connect(self) -> "httpx.Client":
+        """Return the client of a daemon that does answer, or say why there is none."""
+        import httpx
+
+        path = str(self._config.socket_path)
+        try:
+            check_socket_folder(self._config, make=False)
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(path)
+        except PermissionError:
+            raise Failure(
+                NOT_RUNNING, f"{path} is another user's: run memfs as the one who runs the daemon"
+            ) from None
+        except (NotFound, OSError):
+            raise self._not_running() from None
+        self._http = httpx.Client(
+            transport=httpx.HTTPTransport(uds=path),
+            base_url="http://memfs/v1/",
+            timeout=_TIMEOUT_S,
+        )
+        return self._http
 
     # What commands name ----------------------------------------------------------------------
 

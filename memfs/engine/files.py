@@ -124,7 +124,7 @@ def save_new(
         stores.check_room(store)
         txn.require_space()
         return notes.place(
-            txn, caller, now, store, parent, name, path, save.text, save.mode, save.mtime
+            txn, caller, now, store, parent, name, path, save.text, save.mode, _fit(save.mtime)
         )
     note = _note(there)
     text = save.text
@@ -157,7 +157,7 @@ def install(
         stores.check_room(store)
         txn.require_space()
         return notes.place(
-            txn, caller, now, store, parent, name, path, save.text, save.mode, save.mtime
+            txn, caller, now, store, parent, name, path, save.text, save.mode, _fit(save.mtime)
         )
     _note(there)
     check_guard(txn, caller, there, seen)
@@ -278,7 +278,7 @@ def set_attr(
     changed = msgspec.structs.replace(
         info,
         mode=info.mode if mode is None else mode & 0o777,
-        mtime=info.mtime if mtime is None else mtime,
+        mtime=info.mtime if mtime is None else _fit(mtime),
     )
     if changed == info:
         return info
@@ -295,8 +295,13 @@ def _replace_text(
     if text.sha256 == notes.note_of(info).sha256:
         return set_attr(txn, caller, now, info.node, mode, mtime)
     txn.require_space()
-    info = msgspec.structs.replace(info, mode=mode & 0o777, mtime=mtime)
+    info = msgspec.structs.replace(info, mode=mode & 0o777, mtime=_fit(mtime))
     return notes.modify(txn, caller, now, info, tree.path_of(txn, info), text)
+
+
+def _fit(mtime: Time) -> Time:
+    """Return the nearest time that fits 64 bits: the years 1677 to 2262."""
+    return Time(max(-(2**63), min(mtime, 2**63 - 1)))
 
 
 def _rebase(txn: Txn, info: NodeInfo, save: Save, scanner: Scanner) -> Text:

@@ -217,6 +217,8 @@ def check_fits(txn: Txn, parent: Node, name: str, below: NodeInfo | None = None)
 
     Raises: InvalidPath, NameTooLong.
     """
+    if "/" in name:
+        raise InvalidPath(f"{name!r} is more than one name: leave out the '/'")
     top = path_of(txn, get(txn, parent))
     new = paths.parse(f"{top if top != '/' else ''}/{name}")
     if below is None or below.note is not None:

@@ -12,7 +12,9 @@ import trio
 from pyfuse3 import FileNameT, InodeT
 
 from memfs import limits
+from memfs.engine import tree
 from memfs.engine.service import Service
+from memfs.errors import NotFound
 from memfs.feed import Progress
 from memfs.fs.attached import Attached
 from memfs.fs.inodes import Inode
@@ -84,10 +86,20 @@ class Notifier:
             yield from self._name(attached, row.old_parent, row.old_name)
 
     def _name(self, attached: Attached, parent: Node, name: str) -> Iterable[Callable[[], None]]:
-        folder = attached.by_node.get(parent)
-        if folder is not None and name:
-            yield _entry(folder, name)
-            yield _attributes(folder)
+        """An entry, and those above it: folders may have come or gone along with a note."""
+        while name:
+            folder = attached.by_node.get(parent)
+            if folder is not None:
+                yield _entry(folder, name)
+                yield _attributes(folder)
+            try:
+                info = self._service.view(tree.get, parent)
+            except NotFound:
+                parent, name = (Node(0), "") if folder is None else folder.entry
+                continue
+            if folder is not None:
+                return
+            parent, name = info.parent, info.name
 
     def _whole(self, attached: Attached) -> Iterable[Callable[[], None]]:
         """The store was archived, renamed or deleted."""

@@ -90,8 +90,10 @@ class Mounted:
     def writable(self, attached: Attached) -> None:
         """Check that an attachment may be written through.
 
-        Raises: ReadOnly.
+        Raises: ReadOnly, Stale (the task ended).
         """
+        if attached.no not in self.attached:
+            raise Stale("the task has ended: its folder is gone")
         if attached.read_only:
             raise ReadOnly(
                 f"{attached.attachment.name} is attached read-only: write to another memory folder"
@@ -126,11 +128,13 @@ class Mounted:
         inode = attached.by_node.get(info.node)
         if inode is not None:
             if info.note is None or inode.is_current(info.note.sha256):
+                inode.entry = (info.parent, info.name)
                 return inode
             self.supersede(inode)
         kind = Kind.FOLDER if info.note is None else Kind.NOTE
         inode = self.table.add(kind, attached, info.node)
         attached.by_node[info.node] = inode
+        inode.entry = (info.parent, info.name)
         if info.note is not None:
             inode.sha256 = info.note.sha256
         return inode

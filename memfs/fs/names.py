@@ -5,6 +5,7 @@ files that are not committed yet and scratch files. A note that was renamed to a
 hidden until it is clear whether that was a save or a delete.
 """
 
+import os
 from collections.abc import Coroutine
 from typing import Any
 
@@ -21,13 +22,14 @@ from memfs.errors import (
     NotAFolder,
     NotFound,
     PathConflict,
+    PreconditionFailed,
     ReadOnly,
 )
 from memfs.fs import attr
 from memfs.fs.attached import Attached, Waiting
 from memfs.fs.control import Kind as ControlKind
 from memfs.fs.inodes import File, Inode, Kind, Listing
-from memfs.fs.mounted import Mounted
+from memfs.fs.mounted import Mounted, Stale
 from memfs.fs.settle import Settle
 from memfs.fs.texts import Texts
 from memfs.types import NO_NODE, Node, NodeInfo, Text
@@ -70,7 +72,7 @@ class Names:
 
     async def _lookup_control(self, parent: Inode, raw: bytes) -> EntryAttributes:
         attached = parent.attached
-        parts = (*parent.parts, raw.decode()) if parent.kind is Kind.CONTROL else ()
+        parts = (*parent.parts, os.fsdecode(raw)) if parent.kind is Kind.CONTROL else ()
         kind = ControlKind.FOLDER if not parts else await attached.folder.kind(parts)
         inode = self._control_inode(attached, parts)
         inode.lookups += 1
@@ -116,9 +118,13 @@ class Names:
         if inode.kind is Kind.FOLDER:
             self._mounted.folder(inode.ino)
             return attr.of_node(inode, self._service.view(tree.get, inode.node))
-        if inode.stale and inode.file is not None:
-            return attr.of_file(inode)
-        return attr.of_node(inode, self._mounted.head(inode))
+        if not (inode.stale and inode.file is not None):
+            try:
+                return attr.of_node(inode, self._mounted.head(inode))
+            except Stale:
+                if inode.file is None or not inode.file.handles:
+                    raise
+        return attr.of_file(inode)
 
     def opendir(self, inode: Inode) -> FileHandleT | Coroutine[Any, Any, FileHandleT]:
         """Return a number for an open folder."""
@@ -264,10 +270,7 @@ class Names:
         if lock is not None and lock.locked():  # it is becoming a note at this moment
             return self._unlink_after(lock, parent, raw)
         self._drop_fresh(fresh)
-        for place, waiting in attached.hidden.items():
-            if waiting.copy is fresh and attached.fresh_at(*place) is None:
-                return self._unlink_waiting(attached, place, waiting)
-        return None
+        return self._end_waiting(attached)
 
     async def _unlink_after(self, lock: trio.Lock, parent: Inode, raw: bytes) -> None:
         async with lock:
@@ -284,14 +287,26 @@ class Names:
         self._gone(attached, info.node)
         await self._settled(attached)
 
+    def _end_waiting(self, attached: Attached) -> Coroutine[Any, Any, None] | None:
+        """Delete a note in waiting whose copy is gone and whose place nothing took."""
+        for place, waiting in attached.hidden.items():
+            is_over = waiting.copy.gone or waiting.copy.kind is not Kind.SCRATCH
+            if is_over and attached.fresh_at(*place) is None:
+                return self._unlink_waiting(attached, place, waiting)
+        return None
+
     async def _unlink_waiting(
         self, attached: Attached, place: tuple[Node, str], waiting: Waiting
     ) -> None:
-        """The copy of a note in waiting was removed, and nothing took its place: a delete."""
         del attached.hidden[place]
-        await self._service.commit(
-            files.unlink, attached.caller, attached.store, *place, waiting.sha256
-        )
+        try:
+            await self._service.commit(
+                files.unlink, attached.caller, attached.store, *place, waiting.sha256
+            )
+        except (PreconditionFailed, NotFound):  # it is another's by now, and shows again
+            folder = attached.by_node.get(place[0])
+            if folder is not None:
+                self._mounted.tell_kernel(folder, place[1])
         await self._settled(attached)
 
     def _drop_fresh(self, inode: Inode) -> None:
@@ -372,6 +387,8 @@ class Names:
             if inode.node == 0 or (there is not None and inode.file and inode.file.is_ahead):
                 await self._texts.commit(inode)
             await self._rename(parent, name, new_parent, new_name, inode)
+        while (ending := self._end_waiting(attached)) is not None:
+            await ending
         await self._settled(attached)
 
     def _check_replace(self, inode: Inode, there: Inode) -> None:

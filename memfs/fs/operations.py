@@ -4,6 +4,7 @@ A handler that can answer at once is a plain call; one that has to wait returns 
 `handler` awaits under a deadline.
 """
 
+import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ from memfs.errors import (
     MemfsError,
     NotAFolder,
     NotFound,
+    ReadOnly,
 )
 from memfs.feed import Progress
 from memfs.fs import attr, xattr
@@ -48,6 +50,8 @@ from memfs.fs.names import Names
 from memfs.fs.settle import Settle
 from memfs.fs.texts import Texts
 from memfs.types import Attachment, AttachmentNo, Task, Time
+
+log = logging.getLogger(__name__)
 
 _BLOCK = 4096
 
@@ -69,9 +73,9 @@ class Operations(pyfuse3.Operations):
         self._service = service
         self.mounted = Mounted(service, scratch, status)
         self.progress = Progress(service.feed.seq)
-        settle = Settle(self.progress)
-        self.texts = Texts(self.mounted, settle)
-        self.names = Names(self.mounted, self.texts, settle)
+        self._settle = Settle(self.progress)
+        self.texts = Texts(self.mounted, self._settle)
+        self.names = Names(self.mounted, self.texts, self._settle)
 
     # ---- for the daemon
 
@@ -95,7 +99,9 @@ class Operations(pyfuse3.Operations):
                     continue
                 try:
                     await self.texts.commit(inode)
-                except MemfsError as error:
+                except Exception as error:
+                    if not isinstance(error, MemfsError):
+                        log.exception("bug in drain")
                     failed.append(f"{self.mounted.place_of(inode)}: {error}")
         return failed
 
@@ -267,6 +273,8 @@ class Operations(pyfuse3.Operations):
         """Open a file."""
         found = self.mounted.inode(inode)
         if found.kind is Kind.CONTROL:
+            if flags & (os.O_ACCMODE | os.O_TRUNC):
+                raise ReadOnly(".memfs is read-only: write notes beside it")
             return self._open_control(found)
         return self._open(found, flags)
 
@@ -286,7 +294,7 @@ class Operations(pyfuse3.Operations):
             raise IsAFolder("a folder cannot be opened as a file")
         if inode.node != 0 and not inode.gone:
             self._check_open(inode, writes=writes or empties, empties=empties)
-        elif inode.file is None:
+        elif inode.file is None or inode.stale:
             raise Stale("the file was removed: look its name up again")
         file = inode.file
         if file is None:
@@ -416,6 +424,8 @@ class Operations(pyfuse3.Operations):
         if inode.node != 0 and not inode.gone and (mode is not None or mtime is not None):
             attached = inode.attached
             await self._service.commit(files.set_attr, attached.caller, inode.node, mode, mtime)
+            if self.mounted.others(attached):
+                await self._settle.text(self._service.feed.seq)
         entry = self._getattr(inode)
         return entry if isinstance(entry, EntryAttributes) else await entry
 
@@ -423,7 +433,7 @@ class Operations(pyfuse3.Operations):
         """Cut or lengthen; without a handle that will commit it, commit at once."""
         if inode.kind is Kind.FOLDER:
             raise IsAFolder("a folder has no size to set")
-        if inode.node != 0 and not inode.gone and (inode.file is None or not inode.file.handles):
+        if inode.node != 0 and not inode.gone and fh is None:
             self._check_open(inode, writes=True, empties=size == 0)
         if inode.file is None:
             raise Stale("the file was removed: look its name up again")
@@ -432,6 +442,8 @@ class Operations(pyfuse3.Operations):
             inode.file.handles += 1  # a close meanwhile must not drop the buffer
             try:
                 await self.texts.commit(inode)
+                if self.mounted.others(inode.attached):
+                    await self._settle.text(self._service.feed.seq)
             finally:
                 inode.file.handles -= 1
                 self.texts.tidy(inode)

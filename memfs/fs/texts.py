@@ -12,6 +12,7 @@ from memfs.engine.files import Save
 from memfs.engine.secrets import can_become_utf8
 from memfs.errors import (
     InvalidText,
+    LimitReached,
     MemfsError,
     NoSpace,
     NotFound,
@@ -28,6 +29,15 @@ from memfs.types import NodeInfo, Sha256, Text
 
 log = logging.getLogger(__name__)
 
+# After these a text can no longer become the note's and is kept in .memfs/refused.
+_REFUSALS = (
+    PreconditionFailed,
+    NotFound,
+    PathConflict,
+    StoreArchived,
+    LimitReached,
+    TextTooLong,
+)
 _DETACHED = Sha256("")  # base of a file whose appends were put behind somebody else's text
 
 
@@ -65,11 +75,12 @@ class Texts:
 
         Refuses as early as the fault can be known; after a refused write this opening commits
         nothing more.
-        Raises: TextTooLong, InvalidText, SecretRefused, NoSpace (scratch).
+        Raises: TextTooLong, InvalidText, SecretRefused, NoSpace (scratch), Stale (the task ended).
         """
         if handle.refused is not None:
             raise handle.refused
         inode = handle.inode
+        self._mounted.writable(inode.attached)
         file = _file(inode)
         buffer = self.buffer(inode)
         end = offset + len(data)
@@ -146,7 +157,7 @@ class Texts:
         inode = handle.inode
         try:
             await self.commit(inode)
-        except (PreconditionFailed, NotFound, InvalidText, SecretRefused, TextTooLong) as error:
+        except (*_REFUSALS, InvalidText, SecretRefused) as error:
             handle.refused = error
             raise
         if self._mounted.others(inode.attached):
@@ -167,28 +178,26 @@ class Texts:
         if handle.refused is not None:
             file.dirty_by.discard(fh)
         if inode.kind is not Kind.SCRATCH and not inode.gone:
-            if (
-                fh in file.dirty_by
-                or (file.emptied and file.writers == 0)
-                or (file.is_ahead and file.handles == 0)
-            ):
-                return self._release(inode)
+            if _is_due(fh, file):
+                return self._release(fh, inode)
             if inode.node == 0 and inode.place is not None and file.handles == 0:
                 self._abandon(inode)
         self.tidy(inode)
         return None
 
-    async def _release(self, inode: Inode) -> None:
-        file = _file(inode)
+    async def _release(self, fh: int, inode: Inode) -> None:
+        file, failed = _file(inode), True
         file.handles += 1  # until the commit is over
         try:
-            await self.commit(inode)
+            await self.commit(inode, fh)
+            failed = False
         except MemfsError as error:
             log.warning("a close could not be committed: %s", error)
-            if inode.node == 0:
-                self._abandon(inode)
         finally:
             file.handles -= 1
+            if failed and not file.handles:  # flush told the program; now the head shows again
+                self._roll_back(inode)
+                self._abandon(inode)
             self.tidy(inode)
 
     def tidy(self, inode: Inode) -> None:
@@ -207,14 +216,15 @@ class Texts:
         parent, name = inode.place
         attached = inode.attached
         attached.take_fresh(inode)
-        inode.gone = True
+        inode.gone = inode.stale = True  # stale: the kernel may open it once more by this name
         folder = attached.by_node.get(parent)
         if folder is not None:
             self._mounted.tell_kernel(folder, name)
 
-    async def commit(self, inode: Inode) -> None:
+    async def commit(self, inode: Inode, closed: int | None = None) -> None:
         """Make the buffer the note's head as one version; a text equal to the head makes none.
 
+        closed: the handle whose close is the reason; if it was opened again since, none is.
         Raises: what files.save raises. A text that lost against another change is kept in
         .memfs/refused first, then the file is stale.
         """
@@ -224,6 +234,8 @@ class Texts:
         async with file.lock:
             if not file.is_ahead or inode.gone:
                 return
+            if closed is not None and not _is_due(closed, file):
+                return
             data = bytes(self.buffer(inode))
             try:
                 text = await self._service.screen(data)
@@ -232,8 +244,11 @@ class Texts:
                 raise
             try:
                 await self._save(inode, file, text)
-            except (PreconditionFailed, NotFound, PathConflict, StoreArchived) as error:
+            except _REFUSALS as error:
                 await self._keep_refused(inode, file, text, error)
+                raise
+            except SecretRefused:  # made by the head's end and the appended text's start
+                self._roll_back(inode)
                 raise
 
     async def _save(self, inode: Inode, file: File, text: Text) -> None:
@@ -368,6 +383,11 @@ def _file(inode: Inode) -> File:
     if inode.file is None:
         raise NotFound("the file was closed")
     return inode.file
+
+
+def _is_due(fh: int, file: File) -> bool:
+    """Whether the close of *fh* has to commit: it wrote, or nobody is left who might write."""
+    return fh in file.dirty_by or (file.is_ahead and file.writers == 0)
 
 
 def _too_long() -> TextTooLong:

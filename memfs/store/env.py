@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import NoReturn, Self, cast
 
 import lmdb
 
@@ -46,7 +46,7 @@ class Txn:
             try:
                 self._txn.commit()
             except lmdb.Error as error:
-                raise _space_error(error) from error
+                _raise_ours(error)
         else:
             self._txn.abort()
 
@@ -63,7 +63,7 @@ class Txn:
         try:
             self._txn.put(key, value, db=self._dbi[table])
         except lmdb.Error as error:
-            raise _space_error(error) from error
+            _raise_ours(error)
 
     def delete(self, table: str, key: bytes) -> bool:
         """Remove *key*; False if it was not there."""
@@ -71,7 +71,7 @@ class Txn:
         try:
             return self._txn.delete(key, db=self._dbi[table])
         except lmdb.Error as error:
-            raise _space_error(error) from error
+            _raise_ours(error)
 
     def scan(
         self, table: str, prefix: bytes = b"", start: bytes | None = None, *, reverse: bool = False
@@ -154,18 +154,24 @@ class Env:
                 max_readers=_READERS,
                 mode=0o600,
             )
-        except BaseException as error:
+        except lmdb.Error as error:
             self._lock.close()
-            raise _space_error(error) from error
+            _raise_ours(error)
+        except BaseException:
+            self._lock.close()
+            raise
         try:
             self._env.reader_check()
             # meta first: a newer format is refused before any table is made
             self.dbis = {"meta": self._env.open_db(b"meta")}
             self._check_format()
             self.dbis |= {name: self._env.open_db(name.encode()) for name in keys.TABLES}
-        except BaseException as error:
+        except lmdb.Error as error:
             self.close()
-            raise _space_error(error) from error
+            _raise_ours(error)
+        except BaseException:
+            self.close()
+            raise
 
     def _check_format(self) -> None:
         with self.write() as txn:
@@ -206,7 +212,9 @@ class Env:
     def free_bytes(self) -> int:
         """Return what may still be written: the smaller of the map's and the disk's room."""
         disk = os.statvfs(self.path)
-        return max(0, min(self.map_size_bytes - self.used_bytes(), disk.f_bavail * disk.f_frsize))
+        with self._env.begin() as txn:
+            room = self.map_size_bytes - self._live_bytes(txn)
+        return max(0, min(room, disk.f_bavail * disk.f_frsize))
 
     def require_space(self, txn: lmdb.Transaction) -> None:
         """Raise NoSpace when less than the reserve is left on the disk or in the map.
@@ -219,20 +227,20 @@ class Env:
         disk = os.statvfs(self.path)
         if disk.f_bavail * disk.f_frsize < RESERVE_BYTES:
             raise NoSpace(f"the disk of {self.path} is full: free some space, then write again")
-        if self.used_bytes() > self.map_size_bytes and self._reusable_bytes(txn) < RESERVE_BYTES:
+        if self.used_bytes() > self.map_size_bytes and self._live_bytes(txn) > self.map_size_bytes:
             raise NoSpace(
                 f"the map of {self.path} is full ({self.map_size_bytes} bytes): delete notes or "
                 "restart with a larger --map-size"
             )
         self._roomy_until = now + _ROOM_CHECK_S
 
-    def _reusable_bytes(self, txn: lmdb.Transaction) -> int:
-        """Return the pages below the high-water mark that no table uses, in bytes."""
-        used = 0
+    def _live_bytes(self, txn: lmdb.Transaction) -> int:
+        """Return the size of the pages that tables use; the others below the mark are free."""
+        pages = 0
         for dbi in self.dbis.values():
             stat = txn.stat(dbi)
-            used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
-        return self.used_bytes() - used * _PAGE_BYTES
+            pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        return pages * _PAGE_BYTES
 
 
 class _Lock:
@@ -255,10 +263,12 @@ class _Lock:
         os.close(self._fd)
 
 
-def _space_error(error: BaseException) -> BaseException:
-    """Turn LMDB's error into ours: full is NoSpace, damage is Corrupt; the rest stays."""
+def _raise_ours(error: lmdb.Error) -> NoReturn:
+    """Raise LMDB's error as ours: full is NoSpace, damage is Corrupt; the rest is a bug."""
     if isinstance(error, lmdb.MapFullError | lmdb.DiskError) or "No space left" in str(error):
-        return NoSpace("the data directory is full: delete notes, or give it a larger disk or map")
+        raise NoSpace(
+            "the data directory is full: delete notes, or give it a larger disk or map"
+        ) from error
     if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError | lmdb.InvalidError):
-        return Corrupt(f"the data file is damaged ({error}): run `memfs check`")
-    return error
+        raise Corrupt(f"the data file is damaged ({error}): run `memfs check`") from error
+    raise error

@@ -1,0 +1,253 @@
+"""Stores, workers, tasks, refused texts and credentials by their rules."""
+
+import pytest
+
+from memfs import limits
+from memfs.engine import credentials, notes, path, refused, secrets, stores, tasks, workers
+from memfs.errors import (
+    Conflict,
+    Invalid,
+    LimitReached,
+    NotFound,
+    SecretRefused,
+    StoreArchived,
+)
+from memfs.store import change, content
+from memfs.types import Access, ChangeKind, Seq, StoreNo
+from tests.conftest import Engine, text
+
+SECRET = "hunter2-secret99"
+
+# --------------------------------------------------------------------------------------- stores
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256, "a\nb", "a\x7fb", "\ud800"])
+def test_store_name_has_1_to_255_characters_without_control_ones(engine: Engine, name: str):
+    with pytest.raises(Invalid):
+        engine.commit(stores.create, name)
+    store = engine.commit(stores.create, "ü" * 255)
+    with pytest.raises(Invalid):
+        engine.commit(stores.update, store.id, name)
+    assert engine.view(stores.get, store.id) == store
+
+
+def test_metadata_is_patched_and_limited(engine: Engine):
+    labels = {f"k{n}": "v" for n in range(16)}
+    store = engine.commit(stores.create, "s", "", labels)
+    with pytest.raises(Invalid):
+        engine.commit(stores.update, store.id, None, None, {"one": "more"})
+    changed = engine.commit(stores.update, store.id, None, None, {"k0": None, "one": "more"})
+    assert set(changed.metadata) == {*labels, "one"} - {"k0"}
+    for bad in ({"": "v"}, {"k" * 65: "v"}, {"k": "v" * 513}):
+        with pytest.raises(Invalid):
+            engine.commit(stores.create, "s", "", bad)
+    with pytest.raises(Invalid):
+        engine.commit(stores.create, "s", "d" * 1_025)
+
+
+def test_store_update_that_changes_nothing_writes_no_row(engine: Engine):
+    store = engine.commit(stores.create, "s", "about")
+    before = engine.view(change.last_seq)
+    assert engine.commit(stores.update, store.id, "s", "about", {}) == store
+    assert engine.view(change.last_seq) == before
+
+
+def test_archive_is_one_way_idempotent_and_frees_a_place(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "LIVE_SHARED_STORES", 2)
+    first = engine.commit(stores.create, "first")
+    engine.commit(stores.create, "second")
+    with pytest.raises(LimitReached):
+        engine.commit(stores.create, "third")
+    workers_store = engine.commit(workers.create, "outside the limit").store
+    done = engine.commit(stores.archive, first.id)
+    assert engine.commit(stores.archive, first.id) == done
+    engine.commit(stores.create, "third")
+    with pytest.raises(StoreArchived):
+        engine.commit(stores.update, first.id, "again")
+    assert engine.view(stores.live_shared) == 2
+    assert engine.view(stores.by_no, workers_store).name == "outside the limit"
+
+
+def test_deleted_store_is_gone_with_everything_and_its_number_is_not_used_again(engine: Engine):
+    kept = engine.commit(stores.create, "kept")
+    engine.commit(notes.create, kept.id, path.parse("/same"), text("same text"))
+    store = engine.commit(stores.create, "gone")
+    made = engine.commit(notes.create, store.id, path.parse("/same"), text("same text"))
+    away = engine.commit(notes.create, store.id, path.parse("/f/away"), text("archived"))
+    engine.commit(notes.archive, store.id, notes.note_of(away).id, "stale")
+    engine.commit(refused.keep, store.no, "/x", text("refused"), "changed", None)
+    engine.commit(stores.delete, store.id)
+    for rule, arguments in (
+        (stores.get, (store.id,)),
+        (stores.by_no, (store.no,)),
+        (notes.get, (store.id, notes.note_of(made).id)),
+    ):
+        with pytest.raises(NotFound):
+            engine.view(rule, *arguments)
+    with engine.env.read() as txn:
+        assert (txn.count("version"), txn.count("content"), txn.count("refused")) == (1, 1, 0)
+    assert engine.commit(stores.create, "new").no > store.no
+    assert engine.view(content.get, text("same text").sha256) == b"same text"
+
+
+def test_store_is_found_by_name_when_only_one_live_one_bears_it(engine: Engine):
+    first, second = engine.commit(stores.create, "s"), engine.commit(stores.create, "s")
+    with pytest.raises(Conflict, match=second.id):
+        engine.view(stores.by_name, "s")
+    engine.commit(stores.archive, first.id)
+    assert engine.view(stores.by_name, "s").id == second.id
+    assert engine.view(stores.by_name, first.id).id == first.id
+    with pytest.raises(NotFound):
+        engine.view(stores.by_name, "missing")
+
+
+def test_store_pages_go_newest_first_and_skip_archived_ones(engine: Engine):
+    made = [engine.commit(stores.create, f"s{n}") for n in range(5)]
+    engine.commit(stores.archive, made[2].id)
+    page = engine.view(stores.list_page, limit=2)
+    assert [s.name for s in page.items] == ["s4", "s3"]
+    engine.commit(stores.create, "newer")
+    page = engine.view(stores.list_page, limit=2, after=page.after)
+    assert [s.name for s in page.items] == ["s1", "s0"]
+    assert page.after is None
+    everything = engine.view(stores.list_page, include_archived=True, until=made[3].created_at)
+    assert [s.name for s in everything.items] == ["s3", "s2", "s1", "s0"]
+
+
+# ------------------------------------------------------------------------------ workers and tasks
+
+
+def test_worker_has_one_own_store_that_cannot_go(engine: Engine):
+    worker = engine.commit(workers.create, "Ada")
+    own = engine.view(stores.by_no, worker.store)
+    assert (own.name, own.worker_id) == ("Ada", worker.id)
+    for rule in (stores.archive, stores.delete):
+        with pytest.raises(Conflict):
+            engine.commit(rule, own.id)
+    with pytest.raises(Conflict):
+        engine.commit(workers.create, "Ada")
+    assert engine.view(workers.get, "Ada") == engine.view(workers.get, worker.id) == worker
+
+
+def test_task_freezes_its_attachments_own_store_first(engine: Engine):
+    shared = engine.commit(stores.create, "Team  Notes!", "what we know")
+    wanted = (tasks.Wanted(shared.id, Access.READ_ONLY, "read before work"),)
+    task = engine.commit(tasks.create, "Ada", wanted, "run.1")
+    own, other = task.attachments
+    assert (own.name, own.access) == ("ada", Access.READ_WRITE)
+    assert (other.name, other.access) == ("team-notes", Access.READ_ONLY)
+    assert (other.store_name, other.description) == ("Team  Notes!", "what we know")
+    assert (other.instructions, other.root) == ("read before work", shared.root)
+    engine.commit(stores.update, shared.id, "Renamed", "other")
+    assert engine.view(tasks.get, "run.1") == task
+
+
+def test_same_short_names_are_numbered(engine: Engine):
+    made = [engine.commit(stores.create, name) for name in ("ADA", "a d a", "a-d-a", "…")]
+    task = engine.commit(tasks.create, "ada", tuple(tasks.Wanted(s.id) for s in made))
+    assert [a.name for a in task.attachments] == ["ada", "ada-2", "a-d-a", "a-d-a-2", made[3].id]
+
+
+def test_task_refuses_bad_ids_repeats_too_many_and_archived_stores(engine: Engine):
+    made = [engine.commit(stores.create, f"s{n}") for n in range(9)]
+    nine = tuple(tasks.Wanted(s.id) for s in made)
+    engine.commit(tasks.create, "w", nine[:8], "full")
+    engine.commit(stores.archive, made[0].id)
+    own = engine.view(workers.get, "w").store
+    own_id = engine.view(stores.by_no, StoreNo(own)).id
+    for wanted, task_id, error in (
+        (nine, "t", Invalid),
+        (nine[1:2] * 2, "t", Invalid),
+        (nine[:1], "t", StoreArchived),
+        ((tasks.Wanted("memstore_x"),), "t", NotFound),
+        ((tasks.Wanted(own_id),), "t", Invalid),
+        ((tasks.Wanted(made[1].id, instructions="x" * 4_097),), "t", Invalid),
+        ((), "..", Invalid),
+        ((), "a/b", Invalid),
+        ((), "", Invalid),
+        ((), "x" * 65, Invalid),
+        ((), "full", Conflict),
+    ):
+        with pytest.raises(error):
+            engine.commit(tasks.create, "w", wanted, task_id)
+    with pytest.raises(Invalid):
+        engine.commit(tasks.create, "")
+    assert [worker.name for worker in engine.view(lambda txn: list(workers.everything(txn)))] == [
+        "w"
+    ]
+
+
+def test_ended_task_stays_listed_and_ending_twice_changes_nothing(engine: Engine):
+    for n in range(3):
+        engine.commit(tasks.create, "w", (), f"t{n}")
+    done = engine.commit(tasks.end, "t1")
+    assert engine.commit(tasks.end, "t1") == done
+    assert [t.id for t in engine.view(tasks.live)] == ["t0", "t2"]
+    page = engine.view(tasks.list_page, limit=2)
+    assert [t.id for t in page.items] == ["t2", "t1"]
+    rest = engine.view(tasks.list_page, limit=2, after=page.after)
+    assert ([t.id for t in rest.items], rest.after) == (["t0"], None)
+    assert engine.view(tasks.list_page, include_ended=False, limit=1).after == "t2"
+
+
+def test_deleted_store_leaves_the_tasks_record_as_it_was(engine: Engine):
+    shared = engine.commit(stores.create, "s")
+    task = engine.commit(tasks.create, "w", (tasks.Wanted(shared.id),), "t")
+    engine.commit(stores.delete, shared.id)
+    assert engine.view(tasks.get, "t") == task
+
+
+# --------------------------------------------------------------------------------- refused texts
+
+
+def test_refused_texts_are_kept_with_the_head_and_the_oldest_go_first(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "REFUSED_PER_STORE", 2)
+    store = engine.commit(stores.create, "s")
+    note = engine.commit(notes.create, store.id, path.parse("/a"), text("head"))
+    for n in range(4):
+        data = text(f"refused {n // 2}")
+        engine.commit(refused.keep, store.no, "/a", data, "changed", None, note.node)
+    kept = engine.view(lambda txn: list(refused.everything(txn, store.no)))
+    assert [each.n for each in kept] == [3, 4]
+    assert kept[0].head == text("head").sha256
+    assert engine.view(refused.text_of, store.no, 4) == b"refused 1"
+    with pytest.raises(NotFound):
+        engine.view(refused.text_of, store.no, 1)
+    with engine.env.read() as txn:
+        assert txn.count("content") == 2
+
+
+def test_purge_takes_the_refused_texts_of_all_paths_the_note_had(engine: Engine):
+    store = engine.commit(stores.create, "s")
+    note = notes.note_of(engine.commit(notes.create, store.id, path.parse("/old"), text("head")))
+    engine.commit(notes.update, store.id, note.id, None, path.parse("/new"))
+    for where in ("/old", "/new", "/other"):
+        engine.commit(refused.keep, store.no, where, text("refused"), "changed", None)
+    engine.commit(notes.purge, store.id, note.id)
+    kept = engine.view(lambda txn: list(refused.everything(txn, store.no)))
+    assert [each.path for each in kept] == ["/other"]
+
+
+# ------------------------------------------------------------------------------------ credentials
+
+
+def test_registered_credential_is_recognised_and_not_revealed(engine: Engine):
+    engine.commit(credentials.add, "mail", SECRET)
+    with pytest.raises(Conflict):
+        engine.commit(credentials.add, "mail", "another-secret")
+    engine.reopen()
+    records = engine.view(lambda txn: tuple(credentials.everything(txn)))
+    assert [each.name for each in records] == ["mail"]
+    with pytest.raises(SecretRefused, match="mail") as caught:
+        secrets.screen(f"it is {SECRET}!".encode(), secrets.Scanner(records))
+    assert SECRET not in str(caught.value)
+    assert SECRET.encode() not in (engine.path / "data.mdb").read_bytes()
+    engine.commit(credentials.remove, "mail")
+    with pytest.raises(NotFound):
+        engine.commit(credentials.remove, "mail")
+    rows = engine.view(change.read, Seq(0), 10)
+    assert [row.kind for row in rows] == [ChangeKind.CREDENTIAL] * 2
