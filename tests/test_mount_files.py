@@ -31,7 +31,7 @@ pytestmark = pytest.mark.fuse
 
 WRITE, APPEND, READ = os.O_WRONLY, os.O_WRONLY | os.O_APPEND, os.O_RDONLY
 NEW = os.O_WRONLY | os.O_CREAT
-TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"  # noqa: S105 - nobody's
+TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
 
 
 # ------------------------------------------------------------------------------ saving

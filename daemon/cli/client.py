@@ -10,7 +10,7 @@ import httpx
 
 from daemon.cli.session import CONFLICT, ERROR, NOT_FOUND, NOT_RUNNING, REFUSED, Failure
 from daemon.config import Config, check_socket_folder
-from memfs.engine import ids
+from memfs import ids
 from memfs.errors import NotFound
 
 Json = dict[str, Any]
