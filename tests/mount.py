@@ -400,12 +400,13 @@ def note_id(path: Path) -> str:
 @contextmanager
 def errno_is(*codes: int) -> Iterator[None]:
     """The block fails with one of these errnos."""
+    said: int | None = None
     try:
         yield
     except OSError as error:
-        assert error.errno in codes, f"{error!r}, not {[errno.errorcode[code] for code in codes]}"
-    else:
-        raise AssertionError(f"no error, not {[errno.errorcode[code] for code in codes]}")
+        said = error.errno
+    wanted = [errno.errorcode[code] for code in codes]
+    assert said in codes, f"{said and errno.errorcode[said]}, not {wanted}"
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memfs import limits
-from memfs.engine import files, ids, notes, past, refused, stores, tasks, versions
+from memfs import ids, limits
+from memfs.engine import files, notes, past, refused, stores, tasks, versions
 from memfs.engine import path as paths
 from memfs.engine.service import Service
 from memfs.errors import IsAFolder, MemfsError, NotAFolder, NotFound

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memfs import limits
-from memfs.engine import files, ids, notes, past, refused, stores, tree, versions
+from memfs import ids, limits
+from memfs.engine import files, notes, past, refused, stores, tree, versions
 from memfs.engine import path as paths
 from memfs.errors import MemfsError, NotFound
 from memfs.store import content

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import mmap
 import os
 import threading
 from collections.abc import Callable
@@ -570,8 +571,6 @@ def test_a_reader_that_holds_a_file_open_keeps_its_text_and_the_next_open_sees_t
 
 
 def test_readers_and_maps_do_not_hang_while_the_api_changes_the_note(S: Path, T: Path, api: Api):
-    import mmap
-
     (S / "n").write_text("0" * 50_000)
     stop, bad = threading.Event(), []
 
@@ -610,7 +609,7 @@ def test_names_of_two_tasks_that_change_the_same_folder_agree(S: Path, T: Path, 
     def guarded(root: Path, who: str) -> None:
         try:
             work(root, who)
-        except BaseException as error:  # noqa: BLE001 - shown below
+        except BaseException as error:
             failures.append(error)
 
     threads = [threading.Thread(target=guarded, args=args) for args in ((S, "s"), (T, "t"))]

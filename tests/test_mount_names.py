@@ -235,9 +235,8 @@ def test_rmdir_of_a_folder_that_holds_something_is_refused(S: Path, T: Path):
     with errno_is(errno.ENOTEMPTY):
         (T / "d").rmdir()
     (S / "d" / "n").unlink()
-    with opened(S / "d" / "new", NEW):
-        with errno_is(errno.ENOTEMPTY):
-            (S / "d").rmdir()
+    with opened(S / "d" / "new", NEW), errno_is(errno.ENOTEMPTY):
+        (S / "d").rmdir()
 
 
 def test_making_a_folder_twice_is_refused(S: Path, T: Path):

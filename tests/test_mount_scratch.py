@@ -1,10 +1,11 @@
-"""Temporary files, notes in waiting, and the editors and tools that save through them (DESIGN 3)."""
+"""Temporary files, notes in waiting, and the programs that save through them (DESIGN 3)."""
 
 import errno
 import os
 import shutil
 import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -35,18 +36,13 @@ ALWAYS = [
 ]  # fmt: skip
 NOT = ["n.md", "4914", "tmp", "lock", "n.tmp2", "sediments", "tmpfiles.md", "~n", "notes.locked"]
 MKSTEMP = ["sedAb12Cd", "tmpab12cd_x", ".n.md.Ab12Cd"]
-TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"  # noqa: S105 - nobody's
+TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
 
 
 def lives_in_memory(path: Path, api: Api) -> bool:
-    try:
-        os.getxattr(path, "user.memfs.id")
-    except OSError as error:
-        assert error.errno == errno.ENODATA
-        assert f"/{path.name}" not in api.ls()
-        return True
-    assert f"/{path.name}" in api.ls()
-    return False
+    is_note = "user.memfs.id" in os.listxattr(path)
+    assert is_note == (f"/{path.name}" in api.ls())
+    return not is_note
 
 
 # ------------------------------------------------------------------------------ scratch
@@ -440,11 +436,9 @@ def test_a_folder_that_holds_only_a_note_in_waiting_is_not_empty(S: Path, api: A
     (S / "d").mkdir()
     (S / "d" / "n").write_text("one")
     os.rename(S / "d" / "n", S / "n~")
-    try:
+    with errno_is(errno.ENOTEMPTY):
         (S / "d").rmdir()
-    except OSError as error:
-        assert error.errno == errno.ENOTEMPTY
-        assert api.get("/d/n") == "one", "nothing is lost"
+    assert api.get("/d/n") == "one", "nothing is lost"
     (S / "n~").unlink()
     assert api.ls() == []
 
@@ -529,13 +523,8 @@ def test_git_says_why_it_cannot_live_here_and_leaves_no_half_note(S: Path, api: 
 
 
 def test_sqlite_is_refused_with_an_errno_and_nothing_half_done(S: Path, api: Api):
-    with pytest.raises(sqlite3.Error):
-        db = sqlite3.connect(S / "db.sqlite")
-        try:
-            db.execute("create table t(i integer primary key, v)")
-            db.commit()
-        finally:
-            db.close()
+    with closing(sqlite3.connect(S / "db.sqlite")) as db, pytest.raises(sqlite3.Error):
+        db.execute("create table t(i integer primary key, v)")
     until(lambda: api.ls() in ([], ["/db.sqlite"]), "settled")
     assert not api.ls() or api.get("/db.sqlite") == ""
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from daemon.cli.session import CONFLICT, ERROR, NOT_FOUND, NOT_RUNNING, REFUSED, Failure
 from daemon.config import Config, check_socket_folder
-from memfs.engine import ids
+from memfs import ids
 from memfs.errors import NotFound
 
 if TYPE_CHECKING:

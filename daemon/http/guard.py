@@ -5,7 +5,7 @@ import logging
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daemon.http import wire
-from memfs.engine import ids
+from memfs import ids
 from memfs.errors import Invalid, MemfsError
 
 log = logging.getLogger(__name__)

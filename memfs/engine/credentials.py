@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from memfs.engine import log
 from memfs.engine.secrets import SecretRecord, register
 from memfs.errors import Conflict, Invalid, NotFound
-from memfs.store import change
 from memfs.store.env import Txn
 from memfs.store.records import Table
-from memfs.types import Caller, Change, ChangeKind, StoreNo, Time
+from memfs.types import Caller, ChangeKind, StoreNo, Time
 
 _CREDENTIAL = Table("credential", SecretRecord)
 
@@ -22,9 +22,8 @@ def add(txn: Txn, caller: Caller, now: Time, name: str, secret: str) -> SecretRe
     if _CREDENTIAL.get(txn, name.encode()) is not None:
         raise Conflict(f"there is a credential {name!r}: remove it with `memfs secret rm` first")
     record = register(name, secret, now)
-    seq = change.next_seq(txn)
     _CREDENTIAL.put(txn, name.encode(), record)
-    _record(txn, caller, now, seq, name)
+    log.record(txn, caller, now, ChangeKind.CREDENTIAL, StoreNo(0), subject=name)
     return record
 
 
@@ -35,26 +34,11 @@ def remove(txn: Txn, caller: Caller, now: Time, name: str) -> None:
     """
     if not name or _CREDENTIAL.get(txn, name.encode()[:511]) is None:
         raise NotFound(f"no credential {name!r}: list them with `memfs secret list`")
-    seq = change.next_seq(txn)
     _CREDENTIAL.delete(txn, name.encode())
-    _record(txn, caller, now, seq, name)
+    log.record(txn, caller, now, ChangeKind.CREDENTIAL, StoreNo(0), subject=name)
 
 
 def everything(txn: Txn) -> Iterator[SecretRecord]:
     """Yield what recognises each registered credential, by name."""
     for _, record in _CREDENTIAL.scan(txn):
         yield record
-
-
-def _record(txn: Txn, caller: Caller, now: Time, seq: change.Seq, name: str) -> None:
-    change.record(
-        txn,
-        Change(
-            seq=seq,
-            at=now,
-            kind=ChangeKind.CREDENTIAL,
-            store=StoreNo(0),
-            actor=caller.actor,
-            subject=name,
-        ),
-    )

@@ -6,7 +6,7 @@ a rename may replace, a folder may be empty, a save knows the text it started fr
 
 import msgspec
 
-from memfs.engine import notes, stores, tree
+from memfs.engine import log, notes, stores, tree
 from memfs.engine.secrets import Scanner, screen
 from memfs.errors import (
     FolderNotEmpty,
@@ -16,13 +16,11 @@ from memfs.errors import (
     NotFound,
     PreconditionFailed,
 )
-from memfs.store import change, content, keys
+from memfs.store import content, keys
 from memfs.store.env import Txn
 from memfs.store.records import NODE, VERSION
 from memfs.types import (
-    NO_NODE,
     Caller,
-    Change,
     ChangeKind,
     Node,
     NodeInfo,
@@ -196,12 +194,11 @@ def make_folder(
     if there is not None:
         raise tree.conflict(txn, there, path)
     txn.require_space()
-    seq = change.next_seq(txn)
     node = Node(txn.next("node"))
     info = NodeInfo(node, store.no, parent, name, mode & 0o777, now, now, kept=True)
     tree.link(txn, info)
     tree.touch(txn, parent, now)
-    _record(txn, caller, now, seq, info, ChangeKind.FOLDER)
+    log.record_node(txn, caller, now, ChangeKind.FOLDER, info)
     return info
 
 
@@ -214,10 +211,9 @@ def remove_folder(
     """
     info = _existing(txn, store_no, parent, name)
     _check_empty_folder(txn, info)
-    seq = change.next_seq(txn)
     tree.remove(txn, info)
     tree.touch(txn, parent, now, keep=True)
-    _record(txn, caller, now, seq, info, ChangeKind.FOLDER)
+    log.record_node(txn, caller, now, ChangeKind.FOLDER, info)
     return info
 
 
@@ -283,9 +279,8 @@ def set_attr(
     if changed == info:
         return info
     changed = msgspec.structs.replace(changed, ctime=now)
-    seq = change.next_seq(txn)
     tree.put(txn, changed)
-    _record(txn, caller, now, seq, changed, ChangeKind.ATTR)
+    log.record_node(txn, caller, now, ChangeKind.ATTR, changed, named=False)
     return changed
 
 
@@ -351,13 +346,12 @@ def _rename_folder(
     if there is not None:
         _check_empty_folder(txn, there)
         tree.remove(txn, there)
-    seq = change.next_seq(txn)
     tree.unlink(txn, info)
     tree.touch(txn, info.parent, now, keep=True)
     moved = msgspec.structs.replace(info, parent=parent, name=name, ctime=now, kept=True)
     tree.link(txn, moved)
     tree.touch(txn, parent, now)
-    _record(txn, caller, now, seq, moved, ChangeKind.FOLDER, (info.parent, info.name))
+    log.record_node(txn, caller, now, ChangeKind.FOLDER, moved, old=(info.parent, info.name))
     for note in list(tree.notes_below(txn, moved)):
         notes.modify(txn, caller, now, note, tree.path_of(txn, note), None)
     return moved
@@ -390,30 +384,3 @@ def _check_empty_folder(txn: Txn, info: NodeInfo) -> None:
         raise NotAFolder(f"{info.name!r} is a note, not a folder")
     if not tree.is_empty(txn, info):
         raise FolderNotEmpty(f"folder {info.name!r} is not empty")
-
-
-def _record(
-    txn: Txn,
-    caller: Caller,
-    now: Time,
-    seq: change.Seq,
-    info: NodeInfo,
-    kind: ChangeKind,
-    old: tuple[Node, str] = (NO_NODE, ""),
-) -> None:
-    change.record(
-        txn,
-        Change(
-            seq=seq,
-            at=now,
-            kind=kind,
-            store=info.store,
-            actor=caller.actor,
-            attachment=caller.attachment,
-            node=info.node,
-            parent=info.parent,
-            name=info.name,
-            old_parent=old[0],
-            old_name=old[1],
-        ),
-    )

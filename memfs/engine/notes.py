@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from memfs.engine import ids, stores, tree, versions
+from memfs import ids
+from memfs.engine import log, stores, tree, versions
 from memfs.engine import path as paths
 from memfs.errors import Invalid, NotFound, PreconditionFailed
 from memfs.store import change, content, keys
@@ -18,7 +19,6 @@ from memfs.store.records import NODE
 from memfs.types import (
     NO_NODE,
     Caller,
-    Change,
     ChangeKind,
     Node,
     NodeInfo,
@@ -42,10 +42,15 @@ def get(txn: Txn, store_id: str, note_id: str) -> NodeInfo:
     Raises: NotFound.
     """
     store = stores.get(txn, store_id)
-    value = txn.get("ids", note_id.encode()[:511] or b"-")
-    if value is not None and note_id.startswith("mem_") and value[:4] == keys.store(store.no):
-        info = NODE.get(txn, value[4:])
-        if info is not None and info.note is not None:
+    node = ids.number(note_id, "mem_")
+    if node is not None:
+        info = NODE.get(txn, keys.pack_u64(node))
+        if (
+            info is not None
+            and info.store == store.no
+            and info.note is not None
+            and info.note.id == note_id
+        ):
             return info
     raise NotFound(f"no note {note_id!r} in memory store {store.name!r}: list it with `memfs ls`")
 
@@ -96,7 +101,7 @@ def create(
     txn.require_space()
     tree.remove_empty_folder(txn, store, path)
     *folders, name = paths.segments(path)
-    parent = tree.make_folders(txn, store, tuple(folders), now)
+    parent = tree.make_folders(txn, caller, now, store, tuple(folders))
     return place(txn, caller, now, store, parent, name, path, text)
 
 
@@ -123,7 +128,7 @@ def place(
         ctime=now,
     )
     fresh = NoteInfo(
-        id=NoteId(ids.new("mem_")),
+        id=NoteId(ids.new("mem_", info.node)),
         version_id=VersionId(""),
         sha256=Sha256(""),
         size_bytes=0,
@@ -132,7 +137,6 @@ def place(
         ordinal=0,
         head_seq=Seq(0),
     )
-    txn.put("ids", fresh.id.encode(), keys.in_store(store.no, info.node))
     stores.adjust_notes(txn, store, 1)
     tree.touch(txn, parent, now)
     return _write(txn, caller, now, info, fresh, Operation.CREATED, path, text)
@@ -201,10 +205,10 @@ def delete(
     check_expected(note_of(info), expected)
     end(txn, caller, now, info)
     if info.parent != 0:
-        tree.prune(txn, info.parent, now)
+        tree.prune(txn, caller, now, info.parent)
 
 
-def end(txn: Txn, caller: Caller, now: Time, info: NodeInfo, *, keep_folder: bool = False) -> Seq:
+def end(txn: Txn, caller: Caller, now: Time, info: NodeInfo, *, keep_folder: bool = False) -> None:
     """Write a note's `deleted` version and take it out of the tree."""
     note, path = note_of(info), tree.path_of(txn, info)
     seq = change.next_seq(txn)
@@ -216,11 +220,10 @@ def end(txn: Txn, caller: Caller, now: Time, info: NodeInfo, *, keep_folder: boo
         NODE.delete(txn, keys.node(info.node))
         txn.delete("archived", keys.in_store(info.store, info.node))
     last = msgspec.structs.replace(
-        note, version_id=VersionId(ids.new("memver_")), ordinal=note.ordinal + 1, head_seq=seq
+        note, version_id=VersionId(ids.new("memver_", seq)), ordinal=note.ordinal + 1, head_seq=seq
     )
     versions.add(txn, caller, now, info, last, Operation.DELETED, path)
-    _record(txn, caller, now, seq, info, Operation.DELETED, ChangeKind.NOTE, note.id)
-    return seq
+    log.record_node(txn, caller, now, ChangeKind.NOTE, info, operation=Operation.DELETED)
 
 
 def archive(
@@ -237,7 +240,6 @@ def archive(
         raise Invalid("an archive reason has 1 to 500 characters")
     if info.parent == 0:
         return info
-    seq = change.next_seq(txn)
     note = msgspec.structs.replace(note_of(info), archived_at=now, archive_reason=reason)
     away = msgspec.structs.replace(
         info, parent=NO_NODE, name=tree.path_of(txn, info), note=note, ctime=now
@@ -247,8 +249,8 @@ def archive(
     txn.put("archived", keys.in_store(store.no, info.node), b"")
     stores.adjust_notes(txn, store, -1)
     tree.touch(txn, info.parent, now)
-    tree.prune(txn, info.parent, now)
-    _record(txn, caller, now, seq, info, None, ChangeKind.ARCHIVE, note.id)
+    tree.prune(txn, caller, now, info.parent)
+    log.record_node(txn, caller, now, ChangeKind.ARCHIVE, info, named=False)
     return away
 
 
@@ -265,17 +267,16 @@ def unarchive(txn: Txn, caller: Caller, now: Time, store_id: str, note_id: str) 
     path = NotePath(info.name)
     tree.check_free(txn, store, path)
     stores.check_room(store)
-    seq = change.next_seq(txn)
     tree.remove_empty_folder(txn, store, path)
     *folders, name = paths.segments(path)
-    parent = tree.make_folders(txn, store, tuple(folders), now)
+    parent = tree.make_folders(txn, caller, now, store, tuple(folders))
     note = msgspec.structs.replace(note_of(info), archived_at=None, archive_reason=None)
     back = msgspec.structs.replace(info, parent=parent, name=name, note=note, ctime=now)
     txn.delete("archived", keys.in_store(store.no, info.node))
     tree.link(txn, back)
     stores.adjust_notes(txn, store, 1)
     tree.touch(txn, parent, now)
-    _record(txn, caller, now, seq, back, None, ChangeKind.ARCHIVE, note.id)
+    log.record_node(txn, caller, now, ChangeKind.ARCHIVE, back)
     return back
 
 
@@ -309,24 +310,20 @@ def purge(txn: Txn, caller: Caller, now: Time, store_id: str, note_id: str) -> N
     Raises: NotFound.
     """
     store = stores.get(txn, store_id)
-    value = txn.get("ids", note_id.encode()[:511] or b"-")
-    if value is None or not note_id.startswith("mem_") or value[:4] != keys.store(store.no):
+    node = Node(ids.number(note_id, "mem_") or 0)
+    if versions.newest_of(txn, store.no, node, note_id) is None:
         raise NotFound(f"no note {note_id!r} in memory store {store.name!r}")
-    node = Node(keys.u64(value))
     info = NODE.get(txn, keys.node(node))
-    seq = change.next_seq(txn)
     if info is not None and info.parent != 0:
         tree.remove(txn, info)
         tree.touch(txn, info.parent, now)
         stores.adjust_notes(txn, store, -1)
-        tree.prune(txn, info.parent, now)
+        tree.prune(txn, caller, now, info.parent)
     elif info is not None:
         NODE.delete(txn, keys.node(node))
         txn.delete("archived", keys.in_store(store.no, node))
     versions.forget_note(txn, store, node)
-    txn.delete("ids", note_id.encode())
-    gone = info or NodeInfo(node, store.no, NO_NODE, "", 0, now, now)
-    _record(txn, caller, now, seq, gone, None, ChangeKind.PURGE, note_id)
+    log.record(txn, caller, now, ChangeKind.PURGE, store.no, subject=note_id, node=node)
 
 
 def list_page(
@@ -400,12 +397,12 @@ def _move(
     tree.touch(txn, info.parent, now)
     tree.remove_empty_folder(txn, store, path)
     *folders, name = paths.segments(path)
-    parent = tree.make_folders(txn, store, tuple(folders), now)
+    parent = tree.make_folders(txn, caller, now, store, tuple(folders))
     mtime = info.mtime if text is None else now
     moved = msgspec.structs.replace(info, parent=parent, name=name, mtime=mtime)
     tree.touch(txn, parent, now)
     result = modify(txn, caller, now, moved, path, text, (info.parent, info.name))
-    tree.prune(txn, info.parent, now)
+    tree.prune(txn, caller, now, info.parent)
     return result
 
 
@@ -430,7 +427,7 @@ def _write(
         sha256, size_bytes = text.sha256, text.size_bytes
     changed = msgspec.structs.replace(
         note,
-        version_id=VersionId(ids.new("memver_")),
+        version_id=VersionId(ids.new("memver_", seq)),
         sha256=sha256,
         size_bytes=size_bytes,
         updated_at=now,
@@ -439,37 +436,9 @@ def _write(
     )
     versions.add(txn, caller, now, info, changed, operation, path)
     written = msgspec.structs.replace(info, note=changed, ctime=now)
-    tree.link(txn, written)
-    _record(txn, caller, now, seq, written, operation, ChangeKind.NOTE, note.id, old)
+    if operation is Operation.MODIFIED and old == (NO_NODE, ""):
+        tree.put(txn, written)  # its entry is as it was
+    else:
+        tree.link(txn, written)
+    log.record_node(txn, caller, now, ChangeKind.NOTE, written, operation=operation, old=old)
     return written
-
-
-def _record(
-    txn: Txn,
-    caller: Caller,
-    now: Time,
-    seq: Seq,
-    info: NodeInfo,
-    operation: Operation | None,
-    kind: ChangeKind,
-    note_id: str,
-    old: tuple[Node, str] = (NO_NODE, ""),
-) -> None:
-    change.record(
-        txn,
-        Change(
-            seq=seq,
-            at=now,
-            kind=kind,
-            store=info.store,
-            actor=caller.actor,
-            attachment=caller.attachment,
-            node=info.node,
-            operation=operation,
-            parent=info.parent,
-            name=info.name if info.parent != 0 else "",
-            old_parent=old[0],
-            old_name=old[1],
-            subject=note_id,
-        ),
-    )

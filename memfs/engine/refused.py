@@ -5,15 +5,14 @@ from collections.abc import Iterator
 import msgspec
 
 from memfs import limits
-from memfs.engine import stores
+from memfs.engine import log, stores
 from memfs.errors import NotFound
-from memfs.store import change, content, keys
+from memfs.store import content, keys
 from memfs.store.env import Txn
 from memfs.store.records import NODE, REFUSED, STORE
 from memfs.types import (
     NO_NODE,
     Caller,
-    Change,
     ChangeKind,
     Node,
     Refused,
@@ -44,7 +43,6 @@ def keep(
     store = stores.by_no(txn, store_no)
     info = NODE.get(txn, keys.node(node))
     content.add(txn, text)
-    seq = change.next_seq(txn)
     refused = Refused(
         n=store.refused + 1,
         store=store.no,
@@ -65,18 +63,7 @@ def keep(
         if gone is not None:
             REFUSED.delete(txn, keys.in_store(store.no, oldest))
             content.drop(txn, gone.sha256)
-    change.record(
-        txn,
-        Change(
-            seq=seq,
-            at=now,
-            kind=ChangeKind.REFUSED,
-            store=store.no,
-            actor=caller.actor,
-            attachment=caller.attachment,
-            subject=str(refused.n),
-        ),
-    )
+    log.record(txn, caller, now, ChangeKind.REFUSED, store.no, subject=str(refused.n))
     return refused
 
 

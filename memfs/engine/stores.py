@@ -4,16 +4,15 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from memfs import limits
-from memfs.engine import ids
+from memfs import ids, limits
+from memfs.engine import log
 from memfs.errors import Conflict, Invalid, LimitReached, NotFound, StoreArchived
-from memfs.store import change, content, keys
+from memfs.store import content, keys
 from memfs.store.env import Txn
 from memfs.store.records import NODE, REFUSED, STORE, VERSION
 from memfs.types import (
     NO_NODE,
     Caller,
-    Change,
     ChangeKind,
     Node,
     NodeInfo,
@@ -49,12 +48,11 @@ def create(
             f"the workspace has {limits.LIVE_SHARED_STORES} live stores: archive or delete one"
         )
     txn.require_space()
-    seq = change.next_seq(txn)
     no = StoreNo(txn.next("store"))
     root = Node(txn.next("node"))
     store = Store(
         no=no,
-        id=StoreId(ids.new("memstore_")),
+        id=StoreId(ids.new("memstore_", no)),
         name=name,
         description=description,
         metadata=labels,
@@ -64,9 +62,8 @@ def create(
         worker_id=worker_id,
     )
     NODE.put(txn, keys.node(root), NodeInfo(root, no, NO_NODE, "", ROOT_MODE, now, now, kept=True))
-    txn.put("ids", store.id.encode(), keys.store(no))
     _put(txn, store)
-    _note_change(txn, caller, now, store, seq)
+    _record(txn, caller, now, store)
     return store
 
 
@@ -75,10 +72,10 @@ def get(txn: Txn, store_id: str) -> Store:
 
     Raises: NotFound.
     """
-    key = txn.get("ids", store_id.encode()[:511] or b"-")
-    if key is not None and store_id.startswith("memstore_"):
-        store = STORE.get(txn, key)
-        if store is not None:
+    no = ids.number(store_id, "memstore_")
+    if no is not None and no < 2**32:
+        store = STORE.get(txn, keys.store(StoreNo(no)))
+        if store is not None and store.id == store_id:
             return store
     raise NotFound(f"no memory store {store_id!r}: list them with `memfs store list`")
 
@@ -169,9 +166,8 @@ def update(
     if changed == store:
         return store
     changed = msgspec.structs.replace(changed, updated_at=now)
-    seq = change.next_seq(txn)
     _put(txn, changed)
-    _note_change(txn, caller, now, changed, seq)
+    _record(txn, caller, now, changed)
     return changed
 
 
@@ -184,10 +180,9 @@ def archive(txn: Txn, caller: Caller, now: Time, store_id: str) -> Store:
     if store.archived_at is not None:
         return store
     _check_shared(store, "archived")
-    seq = change.next_seq(txn)
     store = msgspec.structs.replace(store, archived_at=now, updated_at=now)
     _put(txn, store)
-    _note_change(txn, caller, now, store, seq)
+    _record(txn, caller, now, store)
     return store
 
 
@@ -198,15 +193,12 @@ def delete(txn: Txn, caller: Caller, now: Time, store_id: str) -> Store:
     """
     store = get(txn, store_id)
     _check_shared(store, "deleted")
-    seq = change.next_seq(txn)
     prefix = keys.store(store.no)
-    gone: list[tuple[str, bytes]] = [("store", prefix), ("ids", store.id.encode())]
-    note_ids: set[str] = set()
+    gone: list[tuple[str, bytes]] = [("store", prefix)]
     nodes: set[Node] = {store.root}
     for key, version in VERSION.scan(txn, prefix):
-        gone += [("version", key), ("ids", version.id.encode())]
+        gone.append(("version", key))
         gone.append(("by_note", keys.by_note(version.node, version.seq)))
-        note_ids.add(version.note_id)
         if version.sha256 is not None:
             content.drop(txn, version.sha256)
     for key, refused in REFUSED.scan(txn, prefix):
@@ -218,15 +210,14 @@ def delete(txn: Txn, caller: Caller, now: Time, store_id: str) -> Store:
     for key, _ in txn.scan("archived", prefix):
         gone.append(("archived", key))
         nodes.add(Node(keys.parse_in_store(key)[1]))
-    for table in ("by_operation", "by_actor", "by_time"):
+    for table in ("by_operation", "by_actor", "setback"):
         gone += [(table, key) for key, _ in txn.scan(table, prefix)]
-    gone += [("ids", note_id.encode()) for note_id in note_ids]
     gone += [("node", keys.node(node)) for node in nodes]
     for table, key in gone:
         txn.delete(table, key)
     if store.archived_at is None:
         _count_live(txn, store, -1)
-    _note_change(txn, caller, now, store, seq)
+    _record(txn, caller, now, store)
     return store
 
 
@@ -331,17 +322,6 @@ def _count_live(txn: Txn, store: Store, by: int) -> None:
         txn.put("meta", b"live_shared", keys.pack_u64(txn.counter("live_shared") + by))
 
 
-def _note_change(txn: Txn, caller: Caller, now: Time, store: Store, seq: int) -> None:
-    change.record(
-        txn,
-        Change(
-            seq=change.Seq(seq),
-            at=now,
-            kind=ChangeKind.STORE,
-            store=store.no,
-            actor=caller.actor,
-            attachment=caller.attachment,
-            node=store.root,
-            subject=store.id,
-        ),
-    )
+def _record(txn: Txn, caller: Caller, now: Time, store: Store) -> None:
+    kind = ChangeKind.STORE
+    log.record(txn, caller, now, kind, store.no, subject=store.id, node=store.root)

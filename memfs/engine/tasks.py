@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from memfs import limits
-from memfs.engine import ids, stores, workers
+from memfs import ids, limits
+from memfs.engine import log, stores, workers
 from memfs.engine.path import short_name
 from memfs.errors import Conflict, Invalid, NotFound
-from memfs.store import change
 from memfs.store.env import Txn
 from memfs.store.records import TASK
 from memfs.types import (
@@ -18,7 +17,6 @@ from memfs.types import (
     Attachment,
     AttachmentNo,
     Caller,
-    Change,
     ChangeKind,
     Page,
     Store,
@@ -80,7 +78,6 @@ def create(
     own = stores.by_no(txn, who.store)
     if any(store.no == own.no for store, _ in attached):
         raise Invalid("a worker's own memory store is always attached: leave it out of resources")
-    seq = change.next_seq(txn)
     taken: dict[str, None] = {}
     made: list[Attachment] = []
     for store, want in [(own, Wanted(own.id)), *attached]:
@@ -109,7 +106,7 @@ def create(
         gid=gid,
     )
     TASK.put(txn, task.id.encode(), task)
-    _record(txn, caller, now, seq, task)
+    _record(txn, caller, now, task)
     return task
 
 
@@ -165,10 +162,9 @@ def end(txn: Txn, caller: Caller, now: Time, task_id: str) -> Task:
     task = get(txn, task_id)
     if task.ended_at is not None:
         return task
-    seq = change.next_seq(txn)
     task = msgspec.structs.replace(task, ended_at=now)
     TASK.put(txn, task.id.encode(), task)
-    _record(txn, caller, now, seq, task)
+    _record(txn, caller, now, task)
     return task
 
 
@@ -177,15 +173,5 @@ def caller_of(task: Task, attachment: Attachment) -> Caller:
     return Caller(Actor("session_actor", task.id), attachment.no)
 
 
-def _record(txn: Txn, caller: Caller, now: Time, seq: change.Seq, task: Task) -> None:
-    change.record(
-        txn,
-        Change(
-            seq=seq,
-            at=now,
-            kind=ChangeKind.TASK,
-            store=task.attachments[0].store,
-            actor=caller.actor,
-            subject=task.id,
-        ),
-    )
+def _record(txn: Txn, caller: Caller, now: Time, task: Task) -> None:
+    log.record(txn, caller, now, ChangeKind.TASK, task.attachments[0].store, subject=task.id)

@@ -8,12 +8,22 @@ from collections.abc import Iterator
 import msgspec
 
 from memfs import limits
+from memfs.engine import log
 from memfs.engine import path as paths
 from memfs.errors import Corrupt, InvalidPath, NameTooLong, NotAFolder, NotFound, PathConflict
 from memfs.store import keys
 from memfs.store.env import Txn
 from memfs.store.records import NODE
-from memfs.types import Node, NodeInfo, NotePath, Store, StoreNo, Time
+from memfs.types import (
+    Caller,
+    ChangeKind,
+    Node,
+    NodeInfo,
+    NotePath,
+    Store,
+    StoreNo,
+    Time,
+)
 
 FOLDER_MODE = 0o755
 NOTE_MODE = 0o644
@@ -176,7 +186,7 @@ def conflict(txn: Txn, info: NodeInfo, path: str) -> PathConflict:
     )
 
 
-def make_folders(txn: Txn, store: Store, names: tuple[str, ...], now: Time) -> Node:
+def make_folders(txn: Txn, caller: Caller, now: Time, store: Store, names: tuple[str, ...]) -> Node:
     """Return the folder at a path, making what is missing. Call check_free before."""
     node = store.root
     for name in names:
@@ -188,7 +198,9 @@ def make_folders(txn: Txn, store: Store, names: tuple[str, ...], now: Time) -> N
             continue
         touch(txn, node, now)
         new = Node(txn.next("node"))
-        link(txn, NodeInfo(new, store.no, node, name, FOLDER_MODE, now, now))
+        info = NodeInfo(new, store.no, node, name, FOLDER_MODE, now, now)
+        link(txn, info)
+        log.record_node(txn, caller, now, ChangeKind.FOLDER, info)
         node = new
     return node
 
@@ -203,11 +215,12 @@ def remove_empty_folder(txn: Txn, store: Store, path: NotePath) -> None:
     remove(txn, info)
 
 
-def prune(txn: Txn, folder: Node, now: Time) -> None:
+def prune(txn: Txn, caller: Caller, now: Time, folder: Node) -> None:
     """Remove folders that became empty and that nobody asked to keep, from *folder* upwards."""
     info = get(txn, folder)
     while not info.kept and info.parent != 0 and is_empty(txn, info):
         remove(txn, info)
+        log.record_node(txn, caller, now, ChangeKind.FOLDER, info)
         info = get(txn, info.parent)
         touch(txn, info.node, now)
 

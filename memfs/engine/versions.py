@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import msgspec
 
-from memfs.engine import stores
+from memfs import ids
+from memfs.engine import log, stores
 from memfs.errors import Conflict, NotFound
-from memfs.store import change, content, keys
+from memfs.store import content, keys
 from memfs.store.env import Txn
 from memfs.store.records import CHANGE, NODE, REFUSED, VERSION
 from memfs.types import (
     Actor,
     Caller,
-    Change,
     ChangeKind,
     Node,
     NodeInfo,
@@ -54,8 +54,10 @@ def add(
         created_at=now,
         created_by=caller.actor,
     )
+    before = next(VERSION.scan(txn, keys.store(version.store), reverse=True), None)
+    if before is not None and now < before[1].created_at:
+        txn.put("setback", keys.in_store(version.store, version.seq), b"")
     VERSION.put(txn, keys.in_store(version.store, version.seq), version)
-    txn.put("ids", version.id.encode(), keys.in_store(version.store, version.seq))
     for table, key in _index_rows(version):
         txn.put(table, key, b"")
 
@@ -63,9 +65,9 @@ def add(
 def _index_rows(version: Version) -> Iterator[tuple[str, bytes]]:
     store, seq = version.store, version.seq
     yield "by_note", keys.by_note(version.node, seq)
-    yield "by_operation", keys.by_operation(store, version.operation, seq)
+    if version.operation is not Operation.MODIFIED:  # most are: their list is the store's
+        yield "by_operation", keys.by_operation(store, version.operation, seq)
     yield "by_actor", keys.by_actor(store, version.created_by, seq)
-    yield "by_time", keys.by_time(store, version.created_at, seq)
 
 
 def get(txn: Txn, store_id: str, version_id: str) -> Version:
@@ -74,10 +76,10 @@ def get(txn: Txn, store_id: str, version_id: str) -> Version:
     Raises: NotFound.
     """
     store = stores.get(txn, store_id)
-    value = txn.get("ids", version_id.encode()[:511] or b"-")
-    if value is not None and version_id.startswith("memver_") and value[:4] == keys.store(store.no):
-        found = VERSION.get(txn, value)
-        if found is not None:
+    seq = ids.number(version_id, "memver_")
+    if seq is not None:
+        found = VERSION.get(txn, keys.in_store(store.no, seq))
+        if found is not None and found.id == version_id:
             return found
     raise NotFound(f"no version {version_id!r} in memory store {store.name!r}: see `memfs log`")
 
@@ -101,13 +103,12 @@ def list_page(
 ) -> Page[Version]:
     """Return versions, newest first, filtered; after is a position from the page before.
 
-    The order is the change log's, which clocks cannot disturb; with since or until and no other
-    filter it is by time, then log. Times are inclusive.
+    The order is the change log's, which clocks cannot disturb. Times are inclusive.
     """
     store = stores.get(txn, store_id)
-    position = None if after is None else tuple(int(part) for part in after.split("."))
+    below = Seq(2**64 - 1) if after is None else Seq(int(after) - 1)
     items: list[Version] = []
-    for version in _candidates(txn, store.no, note_id, operation, actor, since, until, position):
+    for version in _candidates(txn, store.no, note_id, operation, actor, since, until, below):
         if (
             (operation is not None and version.operation is not operation)
             or (actor is not None and version.created_by != actor)
@@ -118,7 +119,7 @@ def list_page(
             continue
         if len(items) == limit:
             last = items[-1]
-            return Page(items, f"{last.created_at}.{last.seq}")
+            return Page(items, str(last.seq))
         items.append(version)
     return Page(items, None)
 
@@ -131,41 +132,56 @@ def _candidates(
     actor: Actor | None,
     since: Time | None,
     until: Time | None,
-    after: tuple[int, ...] | None,
+    below: Seq,
 ) -> Iterator[Version]:
-    """Yield versions, newest first, from the narrowest index that the filters allow."""
-    at, below = (Time(0), None) if after is None else (Time(after[0]), Seq(after[1] - 1))
+    """Yield versions up to *below*, newest first, from the narrowest index the filters allow."""
     if note_id is not None:
-        value = txn.get("ids", note_id.encode()[:511] or b"-")
-        if value is None or value[:4] != keys.store(store) or len(value) != 12:
+        node = Node(ids.number(note_id, "mem_") or 0)
+        if newest_of(txn, store, node, note_id) is None:
             return
-        table, prefix = "by_note", value[4:]
+        table, prefix = "by_note", keys.node(node)
     elif actor is not None:
         table, prefix = "by_actor", keys.by_actor(store, actor, Seq(0))[:-8]
-    elif operation is not None:
+    elif operation is not None and operation is not Operation.MODIFIED:
         table, prefix = "by_operation", keys.by_operation(store, operation, Seq(0))[:-8]
-    elif since is not None or until is not None:
-        yield from _by_time(txn, store, since, until, None if below is None else (at, below))
-        return
     else:
-        table, prefix = "version", keys.store(store)
-    start = None if below is None else prefix + keys.pack_u64(below)
-    for key, _ in txn.scan(table, prefix, start, reverse=True):
+        yield from _between(txn, store, since, until, below)
+        return
+    for key, _ in txn.scan(table, prefix, prefix + keys.pack_u64(below), reverse=True):
         yield _at(txn, store, Seq(keys.u64(key)))
 
 
-def _by_time(
-    txn: Txn, store: StoreNo, since: Time | None, until: Time | None, below: tuple[Time, Seq] | None
+def _between(
+    txn: Txn, store: StoreNo, since: Time | None, until: Time | None, below: Seq
 ) -> Iterator[Version]:
-    top = Time(2**63 - 1) if until is None else until
-    start = keys.by_time(store, top, Seq(2**64 - 1))
-    if below is not None:
-        start = min(start, keys.by_time(store, *below))
-    floor = keys.by_time(store, Time(-(2**63)) if since is None else since, Seq(0))
-    for key, _ in txn.scan("by_time", keys.store(store), start, reverse=True):
-        if key < floor:
-            return
-        yield _at(txn, store, Seq(keys.u64(key)))
+    """Yield a store's versions of a time, newest first, without reading those after it.
+
+    Between two setbacks of the clock, times rise with the seq.
+    """
+    prefix, end = keys.store(store), below
+    starts = [Seq(keys.u64(key)) for key, _ in txn.scan("setback", prefix, reverse=True)]
+    for start in (*starts, Seq(0)):
+        if start > end:
+            continue
+        top = end if until is None else _last_until(txn, store, start, end, until)
+        for _, version in VERSION.scan(txn, prefix, keys.in_store(store, top), reverse=True):
+            if version.seq < start or (since is not None and version.created_at < since):
+                break
+            yield version
+        end = Seq(start - 1)
+
+
+def _last_until(txn: Txn, store: StoreNo, start: Seq, end: Seq, until: Time) -> Seq:
+    """Return a seq below which, from *start* on, lie the versions up to *until* and no others."""
+    low, high = start, end
+    while low < high:
+        middle = (low + high) // 2
+        found = next(VERSION.scan(txn, keys.store(store), keys.in_store(store, middle)), None)
+        if found is None or found[1].seq > end or found[1].created_at > until:
+            high = Seq(middle)
+        else:
+            low = Seq(found[1].seq + 1)
+    return low
 
 
 def _at(txn: Txn, store: StoreNo, seq: Seq) -> Version:
@@ -179,6 +195,15 @@ def of_note(txn: Txn, store: StoreNo, node: Node) -> Iterator[Version]:
     """Yield a note's versions, newest first."""
     for key, _ in txn.scan("by_note", keys.node(node), reverse=True):
         yield _at(txn, store, Seq(keys.u64(key)))
+
+
+def newest_of(txn: Txn, store: StoreNo, node: Node, note_id: str) -> Version | None:
+    """Return the newest version of a note of that store, None if it has none."""
+    row = next(txn.scan("by_note", keys.node(node), reverse=True), None)
+    if row is None:
+        return None
+    found = VERSION.get(txn, keys.in_store(store, keys.u64(row[0])))
+    return found if found is not None and found.note_id == note_id else None
 
 
 def redact(txn: Txn, caller: Caller, now: Time, store_id: str, version_id: str) -> Version:
@@ -195,7 +220,6 @@ def redact(txn: Txn, caller: Caller, now: Time, store_id: str, version_id: str) 
             f"version {version.id} is the current text of a note: write a new version or delete "
             "the note, then redact it"
         )
-    seq = change.next_seq(txn)
     if version.sha256 is not None:
         content.drop(txn, version.sha256)
     empty = msgspec.structs.replace(
@@ -203,19 +227,24 @@ def redact(txn: Txn, caller: Caller, now: Time, store_id: str, version_id: str) 
     )
     VERSION.put(txn, keys.in_store(version.store, version.seq), empty)
     _blank_names(txn, version.seq)
-    change.record(
+    _blank_names(txn, _next_seq(txn, version))  # a rename's row says where it came from
+    log.record(
         txn,
-        Change(
-            seq=seq,
-            at=now,
-            kind=ChangeKind.REDACT,
-            store=version.store,
-            actor=caller.actor,
-            node=version.node,
-            subject=version.id,
-        ),
+        caller,
+        now,
+        ChangeKind.REDACT,
+        version.store,
+        subject=version.id,
+        node=version.node,
     )
     return empty
+
+
+def _next_seq(txn: Txn, version: Version) -> Seq:
+    """Return the seq of the version after *version* of the same note, 0 if there is none."""
+    start = keys.by_note(version.node, Seq(version.seq + 1))
+    row = next(txn.scan("by_note", keys.node(version.node), start), None)
+    return Seq(0) if row is None else Seq(keys.u64(row[0]))
 
 
 def _blank_names(txn: Txn, seq: Seq) -> None:
@@ -250,8 +279,6 @@ def expire(
         if keys.u64(oldest) != version.seq:
             continue
         _forget(txn, version)
-        if next(txn.scan("by_note", prefix), None) is None:
-            txn.delete("ids", version.note_id.encode())
     return seen if len(old) == batch else None
 
 
@@ -265,7 +292,6 @@ def _is_kept(txn: Txn, version: Version) -> bool:
 def _forget(txn: Txn, version: Version) -> None:
     key = keys.in_store(version.store, version.seq)
     VERSION.delete(txn, key)
-    txn.delete("ids", version.id.encode())
     for table, row in _index_rows(version):
         txn.delete(table, row)
     if version.sha256 is not None:

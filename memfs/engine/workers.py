@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from memfs.engine import ids, stores
+from memfs import ids
+from memfs.engine import log, stores
 from memfs.errors import Conflict, NotFound
-from memfs.store import change
 from memfs.store.env import Txn
 from memfs.store.records import WORKER
-from memfs.types import Caller, Change, ChangeKind, Time, Worker, WorkerId
+from memfs.types import Caller, ChangeKind, Time, Worker, WorkerId
 
 
 def create(txn: Txn, caller: Caller, now: Time, name: str) -> Worker:
@@ -24,18 +24,7 @@ def create(txn: Txn, caller: Caller, now: Time, name: str) -> Worker:
     )
     worker = Worker(id=worker_id, name=name, created_at=now, store=store.no)
     WORKER.put(txn, worker.id.encode(), worker)
-    seq = change.next_seq(txn)
-    change.record(
-        txn,
-        Change(
-            seq=seq,
-            at=now,
-            kind=ChangeKind.WORKER,
-            store=store.no,
-            actor=caller.actor,
-            subject=worker.id,
-        ),
-    )
+    log.record(txn, caller, now, ChangeKind.WORKER, store.no, subject=worker.id)
     return worker
 
 

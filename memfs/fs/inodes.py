@@ -98,7 +98,6 @@ class Inode:
 
     __slots__ = (
         "attached",
-        "entry",
         "file",
         "gone",
         "ino",
@@ -121,7 +120,6 @@ class Inode:
         self.sha256: Sha256 | None = None  # the text that the kernel may have cached
         self.file: File | None = None
         self.place: tuple[Node, str] | None = None  # of scratch and of new files
-        self.entry = (Node(0), "")  # where a committed note or folder was last seen
         self.parts: tuple[str, ...] = ()  # of .memfs
         self.stale = False  # somebody else changed or removed the note
         self.gone = False  # its name was removed through this attachment

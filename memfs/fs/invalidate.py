@@ -12,9 +12,7 @@ import trio
 from pyfuse3 import FileNameT, InodeT
 
 from memfs import limits
-from memfs.engine import tree
 from memfs.engine.service import Service
-from memfs.errors import NotFound
 from memfs.feed import Progress
 from memfs.fs.attached import Attached
 from memfs.fs.inodes import Inode
@@ -80,26 +78,16 @@ class Notifier:
                 yield from self._whole(attached)
                 continue
             inode = attached.by_node.get(row.node)
-            if inode is not None and row.kind is ChangeKind.ATTR:
+            if inode is not None and not row.name:  # mode or time; or the note left the tree
                 yield _attributes(inode)
             yield from self._name(attached, row.parent, row.name)
             yield from self._name(attached, row.old_parent, row.old_name)
 
     def _name(self, attached: Attached, parent: Node, name: str) -> Iterable[Callable[[], None]]:
-        """An entry, and those above it: folders may have come or gone along with a note."""
-        while name:
-            folder = attached.by_node.get(parent)
-            if folder is not None:
-                yield _entry(folder, name)
-                yield _attributes(folder)
-            try:
-                info = self._service.view(tree.get, parent)
-            except NotFound:
-                parent, name = (Node(0), "") if folder is None else folder.entry
-                continue
-            if folder is not None:
-                return
-            parent, name = info.parent, info.name
+        folder = attached.by_node.get(parent)
+        if folder is not None and name:
+            yield _entry(folder, name)
+            yield _attributes(folder)
 
     def _whole(self, attached: Attached) -> Iterable[Callable[[], None]]:
         """The store was archived, renamed or deleted."""

@@ -61,10 +61,17 @@ class Mounted:
         if attached is None:
             return
         self.by_store[attached.store].remove(attached)
+        ended = Stale("the task has ended: its files cannot be written any more")
+        for handle in self.handles.values():
+            if handle.inode.attached is attached:
+                handle.refused = ended
         for inode in self.table.of(attached):
             inode.stale = True
-            if inode.kind is Kind.SCRATCH:
+            if inode.kind in (Kind.SCRATCH, Kind.NOTE) and inode.node == 0:
                 inode.gone = True
+            if inode.file is not None:  # a close that comes later commits nothing
+                inode.file.dirty_by.clear()
+                inode.file.emptied = False
             inode.place = None
             self.table.forget(inode, inode.lookups)
 
@@ -128,13 +135,11 @@ class Mounted:
         inode = attached.by_node.get(info.node)
         if inode is not None:
             if info.note is None or inode.is_current(info.note.sha256):
-                inode.entry = (info.parent, info.name)
                 return inode
             self.supersede(inode)
         kind = Kind.FOLDER if info.note is None else Kind.NOTE
         inode = self.table.add(kind, attached, info.node)
         attached.by_node[info.node] = inode
-        inode.entry = (info.parent, info.name)
         if info.note is not None:
             inode.sha256 = info.note.sha256
         return inode

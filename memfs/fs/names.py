@@ -225,12 +225,13 @@ class Names:
             inode = self._mounted.table.add(Kind.SCRATCH, attached)
             inode.file = File(None, bytearray())
         else:
-            with self._mounted.explaining(attached, lambda: name):
-                self._service.view(files.check_create, attached.store, parent.node, name)
+            waiting = attached.hidden.get((parent.node, name))
+            if waiting is None:  # else it is no new note
+                with self._mounted.explaining(attached, lambda: name):
+                    self._service.view(files.check_create, attached.store, parent.node, name)
             inode = self._mounted.table.add(Kind.NOTE, attached)
             inode.file = file = File(None, bytearray())
             file.emptied = True
-            waiting = attached.hidden.get((parent.node, name))
             if waiting is not None:
                 file.waiting, file.base, file.appends = waiting.node, waiting.sha256, False
         inode.file.mode = mode & 0o777

@@ -78,7 +78,7 @@ class Texts:
         Raises: TextTooLong, InvalidText, SecretRefused, NoSpace (scratch), Stale (the task ended).
         """
         if handle.refused is not None:
-            raise handle.refused
+            raise handle.refused.with_traceback(None)
         inode = handle.inode
         self._mounted.writable(inode.attached)
         file = _file(inode)
@@ -147,7 +147,7 @@ class Texts:
         Raises: what a refused write of this opening raised.
         """
         if handle.refused is not None:
-            raise handle.refused
+            raise handle.refused.with_traceback(None)
         file = handle.inode.file
         if file is None or fh not in file.dirty_by or handle.inode.gone:
             return None

@@ -5,17 +5,16 @@ from memfs.store.env import Txn
 from memfs.store.records import CHANGE
 from memfs.types import Change, Seq
 
-_COUNTER = "seq"
-
 
 def next_seq(txn: Txn) -> Seq:
-    """Return the number of the row that the caller is about to write."""
-    return Seq(txn.next(_COUNTER))
+    """Return the number of the row that the caller is about to write, before any other."""
+    return Seq(last_seq(txn) + 1)
 
 
 def last_seq(txn: Txn) -> Seq:
-    """Return the number of the newest row, 0 if there is none."""
-    return Seq(txn.counter(_COUNTER))
+    """Return the number of the newest row, 0 if there is none. Rows are never removed."""
+    newest = next(txn.scan("change", reverse=True), None)
+    return Seq(0) if newest is None else Seq(keys.u64(newest[0]))
 
 
 def record(txn: Txn, change: Change) -> None:

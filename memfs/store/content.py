@@ -13,6 +13,8 @@ from memfs.types import Sha256, Text
 RAW, ZSTD = 0, 1
 _COMPRESS_FROM_BYTES = 128  # below, the frame costs more than it saves
 _LEVEL = 3
+_USES = 8  # bytes
+_HEADER = _USES + 1 + 8
 
 
 class _Zstd(threading.local):
@@ -26,8 +28,8 @@ class _Zstd(threading.local):
 _zstd = _Zstd()
 
 
-def pack(data: bytes) -> bytes:
-    """Return *data* as bytes on disk: codec, checksum, then the text or its zstd frame.
+def pack(data: bytes, uses: int = 1) -> bytes:
+    """Return *data* as bytes on disk: uses, codec, checksum, then the text or its zstd frame.
 
     The checksum is xxh3 seeded with the codec, so that a damaged codec byte shows, too.
     """
@@ -36,7 +38,13 @@ def pack(data: bytes) -> bytes:
         squeezed = _zstd.compressor.compress(data)
         if len(squeezed) < len(data) * 0.9:
             codec, body = ZSTD, squeezed
-    return bytes([codec]) + xxhash.xxh3_64_digest(body, codec) + body
+    head = keys.pack_u64(uses) + bytes([codec])
+    return head + xxhash.xxh3_64_digest(body, codec) + body
+
+
+def uses(value: bytes) -> int:
+    """Return how many versions and refused texts have the text in *value*."""
+    return keys.u64(value[:_USES]) if len(value) >= _USES else 0
 
 
 def unpack(key: bytes, value: bytes) -> bytes:
@@ -44,15 +52,17 @@ def unpack(key: bytes, value: bytes) -> bytes:
 
     Raises: Corrupt, naming the text's sha256.
     """
-    body = value[9:]
-    if len(value) >= 9 and value[1:9] == xxhash.xxh3_64_digest(body, value[0]):
-        if value[0] == RAW:
-            return body
-        if value[0] == ZSTD:
-            try:
-                return _zstd.decompressor.decompress(body)
-            except zstandard.ZstdError:
-                pass
+    body = value[_HEADER:]
+    if len(value) >= _HEADER:
+        codec = value[_USES]
+        if value[_USES + 1 : _HEADER] == xxhash.xxh3_64_digest(body, codec):
+            if codec == RAW:
+                return body
+            if codec == ZSTD:
+                try:
+                    return _zstd.decompressor.decompress(body)
+                except zstandard.ZstdError:
+                    pass
     raise Corrupt(f"damaged text {key.hex()}: run `memfs check`")
 
 
@@ -62,32 +72,26 @@ def add(txn: Txn, text: Text) -> None:
     Raises: NoSpace (before anything is changed).
     """
     key = keys.sha256(text.sha256)
-    count = txn.get("reference", key)
-    if count is None:
+    value = txn.get("content", key)
+    if value is None:
         txn.require_space()
         txn.put("content", key, pack(text.data))
-    txn.put("reference", key, keys.pack_u64(1 + (0 if count is None else keys.u64(count))))
+    else:
+        _count(txn, key, value, 1)
 
 
 def add_again(txn: Txn, sha256: Sha256) -> None:
     """Keep a text that is already there for one more version."""
     key = keys.sha256(sha256)
-    count = txn.get("reference", key)
-    if count is None:
-        raise Corrupt(f"missing text {sha256}: run `memfs check`")
-    txn.put("reference", key, keys.pack_u64(1 + keys.u64(count)))
+    _count(txn, key, _found(txn, key), 1)
 
 
 def drop(txn: Txn, sha256: Sha256) -> None:
     """Forget one use of a text; the last one removes it."""
     key = keys.sha256(sha256)
-    count = txn.get("reference", key)
-    left = 0 if count is None else keys.u64(count) - 1
-    if left > 0:
-        txn.put("reference", key, keys.pack_u64(left))
-    else:
-        txn.delete("reference", key)
-        txn.delete("content", key)
+    value = txn.get("content", key)
+    if value is not None:
+        _count(txn, key, value, -1)
 
 
 def get(txn: Txn, sha256: Sha256) -> bytes:
@@ -96,7 +100,19 @@ def get(txn: Txn, sha256: Sha256) -> bytes:
     Raises: Corrupt, also when it is missing (every living reference has its text).
     """
     key = keys.sha256(sha256)
+    return unpack(key, _found(txn, key))
+
+
+def _found(txn: Txn, key: bytes) -> bytes:
     value = txn.get("content", key)
     if value is None:
-        raise Corrupt(f"missing text {sha256}: run `memfs check`")
-    return unpack(key, value)
+        raise Corrupt(f"missing text {key.hex()}: run `memfs check`")
+    return value
+
+
+def _count(txn: Txn, key: bytes, value: bytes, by: int) -> None:
+    left = uses(value) + by
+    if left > 0:
+        txn.put("content", key, keys.pack_u64(left) + value[_USES:])
+    else:
+        txn.delete("content", key)

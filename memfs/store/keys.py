@@ -3,17 +3,15 @@
 table         key                                      value
 meta          name                                     format, counters
 store         store:u32                                Store
-ids           id text                                  numbers of what the id names
 node          node:u64                                 NodeInfo
 dentry        store:u32 parent:u64 name:1..255 B       node:u64 kind:u8
 archived      store:u32 node:u64                       -
-content       sha256:32 B                              codec:u8 xxh3:u64 text
-reference     sha256:32 B                              count:u64 of versions and refused texts
+content       sha256:32 B                              uses:u64 codec:u8 xxh3:u64 text
 version       store:u32 seq:u64                        Version
 by_note       node:u64 seq:u64                         -
-by_operation  store:u32 operation:u8 seq:u64           -
+by_operation  store:u32 operation:u8 seq:u64           - (created, deleted)
 by_actor      store:u32 actor:u64 seq:u64              -
-by_time       store:u32 time:u64 seq:u64               -
+setback       store:u32 seq:u64                        - (version older than the one before)
 change        seq:u64                                  Change
 worker        worker id                                Worker
 task          task id                                  Task
@@ -25,12 +23,11 @@ import struct
 
 import xxhash
 
-from memfs.types import Actor, Node, Operation, Seq, Sha256, StoreNo, Time
+from memfs.types import Actor, Node, Operation, Seq, Sha256, StoreNo
 
 TABLES = (
-    "meta", "store", "ids", "node", "dentry", "archived", "content", "reference", "version",
-    "by_note", "by_operation", "by_actor", "by_time", "change", "worker", "task", "refused",
-    "credential",
+    "meta", "store", "node", "dentry", "archived", "content", "version", "by_note",
+    "by_operation", "by_actor", "setback", "change", "worker", "task", "refused", "credential",
 )  # fmt: skip
 
 FOLDER, NOTE = 1, 2  # kind byte of a dentry
@@ -43,8 +40,6 @@ _u32_u64_u64 = struct.Struct(">IQQ")
 _u64_u64 = struct.Struct(">QQ")
 _u32_u8_u64 = struct.Struct(">IBQ")
 _u64_u8 = struct.Struct(">QB")
-
-_TIME_BIAS = 2**63  # times may be before 1970; shifted so that their byte order is their order
 
 pack_u32 = _u32.pack
 pack_u64 = _u64.pack
@@ -97,7 +92,7 @@ def parse_dentry(value: bytes) -> tuple[Node, int]:
 
 
 def in_store(no: StoreNo, number: int) -> bytes:
-    """Key of a version (seq), an archived note (node) or a refused text (n) of a store."""
+    """Key of a version or setback (seq), archived note (node) or refused text (n) of a store."""
     return _u32_u64.pack(no, number)
 
 
@@ -126,8 +121,3 @@ def by_actor(no: StoreNo, actor: Actor, seq: Seq) -> bytes:
     """Key of a version under who made it; a 64-bit hash, so readers compare the record too."""
     who = xxhash.xxh3_64_intdigest(f"{actor.type}\0{actor.id}".encode())
     return _u32_u64_u64.pack(no, who, seq)
-
-
-def by_time(no: StoreNo, at: Time, seq: Seq) -> bytes:
-    """Key of a version under when it was made."""
-    return _u32_u64_u64.pack(no, max(0, min(at + _TIME_BIAS, 2**64 - 1)), seq)
