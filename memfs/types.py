@@ -60,6 +60,9 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     """Base of everything that is written to disk."""
 
 
+evolve = msgspec.structs.replace  # evolve(record, field=…): the record with other values
+
+
 class Actor(Record, frozen=True):
     """Who changed something; type is session_actor, api_actor, user_actor or system_actor."""
 

@@ -738,30 +738,32 @@ class Bench:
             for world in self.worlds:
                 for s in world.turn(round_):
                     add("cold", world.notes, s.name, cold_reads(world.sample(s, round_)))
-        reference = self.base / "fsync-reference"
-        for world in self.worlds:
-            turn = world.turn(round_)
-            for s in turn:
-                add("warm", world.notes, s.name, warm_reads(world.sample(s, round_)))
-            for s in turn:
-                add("stat", world.notes, s.name, stats(world.sample(s, round_)))
-            took: dict[str, Micros] = {}
-            for part in range(4):  # in small portions: the disk's mood changes quickly
-                for s in turn:
-                    notes = world.sample(s, round_)[part::4]
-                    took.setdefault(f"save {s.name}", []).extend(saves(notes, self.texts))
-                    if s.name == "ext4":
-                        synced = saves(notes, self.texts, sync=True)
-                        took.setdefault("save+fsync ext4", []).extend(synced)
-                took.setdefault("4k+fsync disk", []).extend(synced_writes(reference, 25))
-            for key, figures in took.items():
-                operation, name = key.split()
-                add(operation, world.notes, name, figures)
-            for s in turn:
-                notes = world.sample(s, round_)[:25]
-                removed, created = removals_and_creations(notes, self.texts)
-                add("unlink", world.notes, s.name, removed)
-                add("create", world.notes, s.name, created)
+        # operation by operation, so that worlds are compared in the same mood of the machine too
+        everything = [(world, s) for world in self.worlds for s in world.turn(round_)]
+        if round_ % 2:
+            everything.reverse()
+        for world, s in everything:
+            add("warm", world.notes, s.name, warm_reads(world.sample(s, round_)))
+        for world, s in everything:
+            add("stat", world.notes, s.name, stats(world.sample(s, round_)))
+        took: dict[tuple[str, int, str], Micros] = {}
+        for part in range(4):  # in small portions: the disk's mood changes quickly
+            for world, s in everything:
+                notes = world.sample(s, round_)[part::4]
+                key = ("save", world.notes, s.name)
+                took.setdefault(key, []).extend(saves(notes, self.texts))
+                if s.name == "ext4":
+                    key = ("save+fsync", world.notes, "ext4")
+                    took.setdefault(key, []).extend(saves(notes, self.texts, sync=True))
+                    key = ("4k+fsync", world.notes, "disk")
+                    synced = synced_writes(self.base / "fsync-reference", len(notes))
+                    took.setdefault(key, []).extend(synced)
+        for (operation, notes_count, name), figures in took.items():
+            add(operation, notes_count, name, figures)
+        for world, s in everything:
+            removed, created = removals_and_creations(world.sample(s, round_)[:25], self.texts)
+            add("unlink", world.notes, s.name, removed)
+            add("create", world.notes, s.name, created)
 
     def measure_commands(self, world: World, round_: int) -> None:
         """Measure `ls -l` and `grep -r` over all notes of a world."""

@@ -410,10 +410,14 @@ def test_changes_are_told_in_words_oldest_first(w: World) -> None:
     told = [line[2:] for line in past.recent(w.txn, w.store.no, 100)]
     assert told == [
         ("store", w.store.id, ""),
+        ("folder", "/d", ""),
         ("created", note, ""),  # purged: the path is forgotten
         ("modified", note, ""),
+        ("folder", "/d", ""),  # went with its last note
         ("archived", note, ""),
+        ("folder", "/d", ""),
         ("unarchived", note, ""),
+        ("folder", "/d", ""),
         ("archived", note, ""),
         ("deleted", note, ""),
         ("purged", note, ""),

@@ -54,8 +54,16 @@ def test_order_is_the_logs_even_when_the_clock_jumps_back(engine: Engine, store:
     assert [v.ordinal for v in history(engine, store, note.id)] == [1, 2]
     newest = engine.view(versions.list_page, store.id).items[0]
     assert newest.ordinal == 2
-    by_time = engine.view(versions.list_page, store.id, until=Time(2**62)).items
-    assert [v.ordinal for v in by_time] == [1, 2]
+    first, second = history(engine, store, note.id)
+    for since, until, expected in (
+        (None, Time(2**62), [2, 1]),
+        (first.created_at, None, [1]),
+        (None, second.created_at, [2]),
+        (second.created_at, first.created_at, [2, 1]),
+        (Time(second.created_at + 1), Time(first.created_at - 1), []),
+    ):
+        found = engine.view(versions.list_page, store.id, since=since, until=until).items
+        assert [v.ordinal for v in found] == expected
 
 
 def test_filters_narrow_and_combine_and_pages_go_on(engine: Engine, store: Store):

@@ -27,7 +27,7 @@ def layer(ours: set[str], *others: str) -> Layer:
     return Layer(frozenset(ours), frozenset(others))
 
 
-BASE = {"memfs.errors", "memfs.types", "memfs.limits"}
+BASE = {"memfs.errors", "memfs.ids", "memfs.types", "memfs.limits"}
 RULES = BASE | {"memfs.engine", "memfs.store"}  # rules take the Txn that memfs.store defines
 DOORS = BASE | {"memfs.engine", "memfs.memory", "memfs.fs", "memfs.recall", "memfs.feed", "daemon"}
 WEB = ("trio", "click", "httpx", "fastapi", "starlette", "pydantic", "hypercorn")
@@ -37,7 +37,8 @@ LAYERS = {
     "memfs": layer(set()),
     "memfs.errors": layer(set()),
     "memfs.limits": layer(set()),
-    "memfs.types": layer({"memfs.limits"}),
+    "memfs.ids": layer(set()),
+    "memfs.types": layer({"memfs.limits"}, "msgspec"),  # records are its structs
     "memfs.feed": layer(BASE, "trio"),
     "memfs.store": layer(BASE | {"memfs.store"}, "lmdb", "msgspec", "zstandard", "xxhash"),
     "memfs.engine": layer(RULES),

@@ -74,6 +74,7 @@ api_paths = st.one_of(
 texts = st.sampled_from(TEXTS)
 tails = st.none() | st.sampled_from([b"more\n", b"secret99 or not\n"])
 modes = st.sampled_from([0o644, 0o600, 0o100755])
+ago = st.none() | st.integers(-5, 40)
 callers = st.sampled_from([USER, API, AGENT])
 
 
@@ -569,11 +570,18 @@ class EngineAgainstModel(RuleBasedStateMachine):
         ]
 
     @rule(
-        store=picks, note=picks, by=st.sampled_from(["none", "note", "operation", "actor", "time"]),
-        operation=st.sampled_from(list(Operation)), limit=st.integers(1, 4),
+        store=picks, note=picks, by=st.sampled_from(["none", "none", "note", "operation", "actor"]),
+        operation=st.sampled_from(list(Operation)), limit=st.integers(1, 4), since=ago, until=ago,
     )  # fmt: skip
     def version_pages(
-        self, store: int, note: int, by: str, operation: Operation, limit: int
+        self,
+        store: int,
+        note: int,
+        by: str,
+        operation: Operation,
+        limit: int,
+        since: int | None,
+        until: int | None,
     ) -> None:
         of = self.store(store)
         if of.is_gone:
@@ -590,11 +598,12 @@ class EngineAgainstModel(RuleBasedStateMachine):
         elif by == "actor":
             wanted = {"actor": self.caller.actor}
             expected = [each for each in expected if each.actor == self.caller.actor]
-        elif by == "time":
-            since = self.engine.clock - 10 * SECOND
-            wanted = {"since": Time(since), "until": Time(since + 8 * SECOND)}
-            expected = [each for each in expected if since <= each.at <= since + 8 * SECOND]
-            expected.sort(key=lambda each: each.at, reverse=True)
+        if since is not None:
+            wanted["since"] = Time(self.engine.clock - since * SECOND)
+            expected = [each for each in expected if each.at >= self.engine.clock - since * SECOND]
+        if until is not None:
+            wanted["until"] = Time(self.engine.clock - until * SECOND)
+            expected = [each for each in expected if each.at <= self.engine.clock - until * SECOND]
         found: list[str] = []
         after = None
         while True:

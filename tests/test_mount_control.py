@@ -52,7 +52,7 @@ def test_nothing_in_it_can_be_changed(S: Path):
                       errno.EXDEV, errno.ENOTEMPTY):  # fmt: skip
             call()
     for call in (lambda: folder.rename(S / "x"), lambda: folder.rmdir(), lambda: folder.unlink()):
-        with pytest.raises(OSError, match=".memfs"):
+        with pytest.raises(OSError, match="memfs"):
             call()
     assert version.read_text() == "x"
 

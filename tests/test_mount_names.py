@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from memfs import limits
 from tests.mount import Api, errno_is, names, note_id, opened, refused, sh, sh_ok, until
 
 pytest_plugins = ("tests.mount",)
@@ -537,3 +538,18 @@ def test_the_text_moves_with_the_note_exactly(S: Path, T: Path, api: Api):
     assert (S / "b").read_text() == (T / "b").read_text() == text
     assert api.memory("/b")["content_sha256"] == sha256(text.encode()).hexdigest()
     assert refused(S) == []
+
+
+@pytest.mark.slow
+def test_a_store_of_10_000_notes_is_full_and_can_be_listed(S: Path, T: Path, api: Api):
+    for number in range(limits.NOTES_PER_STORE):
+        (S / f"{number:05}").write_text("x")
+    with errno_is(errno.EDQUOT):
+        os.open(S / "more", NEW)
+    assert names(T) == names(S) == [f"{number:05}" for number in range(limits.NOTES_PER_STORE)]
+    with os.scandir(T) as found:
+        assert {entry.stat().st_size for entry in found} == {1}
+    (T / "00000").write_text("edits go on")
+    (T / "00001").unlink()
+    (S / "more").write_text("fits again")
+    assert api.get("/00000") == "edits go on"

@@ -211,7 +211,7 @@ async def test_bug_in_a_rule_reaches_its_caller_and_the_writer_lives(data: Count
 async def test_full_transaction_fails_alone(tmp_path: Path):
     def huge(txn: Txn, caller: Caller, now: Time) -> None:
         for number in range(40):
-            txn.put("ids", b"%d" % number, bytes(2**20))
+            txn.put("by_actor", b"%d" % number, bytes(2**20))
 
     with closing(Env(tmp_path / "data", 2**20)) as env:
         async with running(env) as service:

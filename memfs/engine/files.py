@@ -4,8 +4,6 @@ They end in the same versions, conflicts and limits as `notes`; what differs is 
 a rename may replace, a folder may be empty, a save knows the text it started from.
 """
 
-import msgspec
-
 from memfs.engine import log, notes, stores, tree
 from memfs.engine.secrets import Scanner, screen
 from memfs.errors import (
@@ -32,6 +30,7 @@ from memfs.types import (
     StoreNo,
     Text,
     Time,
+    evolve,
 )
 
 
@@ -271,14 +270,14 @@ def set_attr(
     """
     info = tree.get(txn, node)
     stores.check_live(stores.by_no(txn, info.store))
-    changed = msgspec.structs.replace(
+    changed = evolve(
         info,
         mode=info.mode if mode is None else mode & 0o777,
         mtime=info.mtime if mtime is None else _fit(mtime),
     )
     if changed == info:
         return info
-    changed = msgspec.structs.replace(changed, ctime=now)
+    changed = evolve(changed, ctime=now)
     tree.put(txn, changed)
     log.record_node(txn, caller, now, ChangeKind.ATTR, changed, named=False)
     return changed
@@ -290,7 +289,7 @@ def _replace_text(
     if text.sha256 == notes.note_of(info).sha256:
         return set_attr(txn, caller, now, info.node, mode, mtime)
     txn.require_space()
-    info = msgspec.structs.replace(info, mode=mode & 0o777, mtime=_fit(mtime))
+    info = evolve(info, mode=mode & 0o777, mtime=_fit(mtime))
     return notes.modify(txn, caller, now, info, tree.path_of(txn, info), text)
 
 
@@ -325,7 +324,7 @@ def _move(
     tree.unlink(txn, info)
     tree.touch(txn, info.parent, now, keep=True)
     tree.touch(txn, parent, now)
-    moved = msgspec.structs.replace(info, parent=parent, name=name)
+    moved = evolve(info, parent=parent, name=name)
     return notes.modify(txn, caller, now, moved, path, None, (info.parent, info.name))
 
 
@@ -348,7 +347,7 @@ def _rename_folder(
         tree.remove(txn, there)
     tree.unlink(txn, info)
     tree.touch(txn, info.parent, now, keep=True)
-    moved = msgspec.structs.replace(info, parent=parent, name=name, ctime=now, kept=True)
+    moved = evolve(info, parent=parent, name=name, ctime=now, kept=True)
     tree.link(txn, moved)
     tree.touch(txn, parent, now)
     log.record_node(txn, caller, now, ChangeKind.FOLDER, moved, old=(info.parent, info.name))

@@ -7,8 +7,6 @@ changed nothing.
 
 from collections.abc import Iterator
 
-import msgspec
-
 from memfs import ids
 from memfs.engine import log, stores, tree, versions
 from memfs.engine import path as paths
@@ -33,6 +31,7 @@ from memfs.types import (
     Text,
     Time,
     VersionId,
+    evolve,
 )
 
 
@@ -171,7 +170,7 @@ def update(
     if text is not None and text.sha256 != note.sha256:
         txn.require_space()
     if path is None or path == here:
-        info = msgspec.structs.replace(info, mtime=now)
+        info = evolve(info, mtime=now)
         return modify(txn, caller, now, info, here, text)
     return _move(txn, caller, now, store, info, path, text)
 
@@ -219,7 +218,7 @@ def end(txn: Txn, caller: Caller, now: Time, info: NodeInfo, *, keep_folder: boo
     else:
         NODE.delete(txn, keys.node(info.node))
         txn.delete("archived", keys.in_store(info.store, info.node))
-    last = msgspec.structs.replace(
+    last = evolve(
         note, version_id=VersionId(ids.new("memver_", seq)), ordinal=note.ordinal + 1, head_seq=seq
     )
     versions.add(txn, caller, now, info, last, Operation.DELETED, path)
@@ -240,10 +239,8 @@ def archive(
         raise Invalid("an archive reason has 1 to 500 characters")
     if info.parent == 0:
         return info
-    note = msgspec.structs.replace(note_of(info), archived_at=now, archive_reason=reason)
-    away = msgspec.structs.replace(
-        info, parent=NO_NODE, name=tree.path_of(txn, info), note=note, ctime=now
-    )
+    note = evolve(note_of(info), archived_at=now, archive_reason=reason)
+    away = evolve(info, parent=NO_NODE, name=tree.path_of(txn, info), note=note, ctime=now)
     tree.unlink(txn, info)
     tree.put(txn, away)
     txn.put("archived", keys.in_store(store.no, info.node), b"")
@@ -270,8 +267,8 @@ def unarchive(txn: Txn, caller: Caller, now: Time, store_id: str, note_id: str) 
     tree.remove_empty_folder(txn, store, path)
     *folders, name = paths.segments(path)
     parent = tree.make_folders(txn, caller, now, store, tuple(folders))
-    note = msgspec.structs.replace(note_of(info), archived_at=None, archive_reason=None)
-    back = msgspec.structs.replace(info, parent=parent, name=name, note=note, ctime=now)
+    note = evolve(note_of(info), archived_at=None, archive_reason=None)
+    back = evolve(info, parent=parent, name=name, note=note, ctime=now)
     txn.delete("archived", keys.in_store(store.no, info.node))
     tree.link(txn, back)
     stores.adjust_notes(txn, store, 1)
@@ -399,7 +396,7 @@ def _move(
     *folders, name = paths.segments(path)
     parent = tree.make_folders(txn, caller, now, store, tuple(folders))
     mtime = info.mtime if text is None else now
-    moved = msgspec.structs.replace(info, parent=parent, name=name, mtime=mtime)
+    moved = evolve(info, parent=parent, name=name, mtime=mtime)
     tree.touch(txn, parent, now)
     result = modify(txn, caller, now, moved, path, text, (info.parent, info.name))
     tree.prune(txn, caller, now, info.parent)
@@ -425,7 +422,7 @@ def _write(
     else:
         content.add(txn, text)
         sha256, size_bytes = text.sha256, text.size_bytes
-    changed = msgspec.structs.replace(
+    changed = evolve(
         note,
         version_id=VersionId(ids.new("memver_", seq)),
         sha256=sha256,
@@ -435,7 +432,7 @@ def _write(
         head_seq=seq,
     )
     versions.add(txn, caller, now, info, changed, operation, path)
-    written = msgspec.structs.replace(info, note=changed, ctime=now)
+    written = evolve(info, note=changed, ctime=now)
     if operation is Operation.MODIFIED and old == (NO_NODE, ""):
         tree.put(txn, written)  # its entry is as it was
     else:

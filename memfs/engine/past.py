@@ -114,27 +114,21 @@ def tree_at(txn: Txn, store_no: StoreNo, at: Time) -> dict[NotePath, Version]:
 
 
 def _away_at(txn: Txn, store_no: StoreNo, at: Time, first: Seq) -> set[Node]:
-    """Return the notes that were archived at a time.
-
-    A row does not say which way a note went. A version is only ever written of a note that is in
-    the tree, so from its first version in the log on, each ARCHIVE row turns the state around.
-    """
-    state: set[Node] = set()
+    """Return the notes that were archived at a time."""
     away: set[Node] = set()
     for _, row in CHANGE.scan(txn, start=keys.pack_u64(first)):
-        if row.store != store_no or row.kind not in (ChangeKind.NOTE, ChangeKind.ARCHIVE):
+        if row.store != store_no or row.kind is not ChangeKind.ARCHIVE or row.at > at:
             continue
-        if row.kind is ChangeKind.NOTE or row.node in state:
-            state.discard(row.node)
-        else:
-            state.add(row.node)
-        if row.at > at:
-            continue
-        if row.node in state:
+        if _is_leaving(row):
             away.add(row.node)
         else:
             away.discard(row.node)
     return away
+
+
+def _is_leaving(row: Change) -> bool:
+    """Whether an ARCHIVE row is of a note that left the tree; one that came back has an entry."""
+    return row.parent == 0
 
 
 def snapshot_at(txn: Txn, store_no: StoreNo, at: Time) -> Snapshot:
@@ -270,11 +264,10 @@ def recent(txn: Txn, store_no: StoreNo, limit: int) -> list[Line]:
     """
     store = stores.by_no(txn, store_no)
     lines: list[Line] = []
-    away: dict[Node, bool] = {}
     for _, row in CHANGE.scan(txn, reverse=True):
         if row.store != store_no:
             continue
-        lines.append(_line(txn, row, away))
+        lines.append(_line(txn, row))
         made = row.kind is ChangeKind.STORE and row.at == store.created_at
         if len(lines) == limit or made:
             break
@@ -282,20 +275,16 @@ def recent(txn: Txn, store_no: StoreNo, limit: int) -> list[Line]:
     return lines
 
 
-def _line(txn: Txn, row: Change, away: dict[Node, bool]) -> Line:
-    """Return a row in words. away: whether notes were archived right after the row."""
+def _line(txn: Txn, row: Change) -> Line:
+    """Return a row in words."""
     what, where, detail = row.kind.name.lower(), row.subject, ""
     match row.kind:
         case ChangeKind.NOTE:
             what = what if row.operation is None else row.operation.word
             version = VERSION.get(txn, keys.in_store(row.store, row.seq))
             where = row.subject if version is None or version.path is None else version.path
-            away[row.node] = row.operation is Operation.DELETED and row.parent == 0
         case ChangeKind.ARCHIVE:
-            info = NODE.get(txn, keys.node(row.node))
-            now = away.setdefault(row.node, info is not None and info.parent == 0)
-            away[row.node] = not now
-            what = "archived" if now else "unarchived"
+            what = "archived" if _is_leaving(row) else "unarchived"
         case ChangeKind.FOLDER:
             where = _path_of(txn, row)
         case ChangeKind.ATTR:
@@ -306,7 +295,6 @@ def _line(txn: Txn, row: Change, away: dict[Node, bool]) -> Line:
             what = "redacted"
         case ChangeKind.PURGE:
             what = "purged"
-            away[row.node] = row.parent == 0
         case ChangeKind.REFUSED:
             refused = REFUSED.get(txn, keys.in_store(row.store, int(row.subject)))
             if refused is not None:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import msgspec
-
 from memfs import limits
 from memfs.engine import log, stores
 from memfs.errors import NotFound
@@ -20,6 +18,7 @@ from memfs.types import (
     StoreNo,
     Text,
     Time,
+    evolve,
 )
 
 
@@ -56,7 +55,7 @@ def keep(
         actor=caller.actor,
     )
     REFUSED.put(txn, keys.in_store(store.no, refused.n), refused)
-    STORE.put(txn, keys.store(store.no), msgspec.structs.replace(store, refused=refused.n))
+    STORE.put(txn, keys.store(store.no), evolve(store, refused=refused.n))
     oldest = refused.n - limits.REFUSED_PER_STORE
     if oldest > 0:
         gone = REFUSED.get(txn, keys.in_store(store.no, oldest))

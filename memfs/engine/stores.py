@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
 from memfs import ids, limits
 from memfs.engine import log
 from memfs.errors import Conflict, Invalid, LimitReached, NotFound, StoreArchived
@@ -22,6 +20,7 @@ from memfs.types import (
     StoreNo,
     Time,
     WorkerId,
+    evolve,
 )
 
 ROOT_MODE = 0o755
@@ -157,7 +156,7 @@ def update(
     """
     store = get(txn, store_id)
     check_live(store)
-    changed = msgspec.structs.replace(
+    changed = evolve(
         store,
         name=store.name if name is None else check_name(name),
         description=store.description if description is None else check_description(description),
@@ -165,7 +164,7 @@ def update(
     )
     if changed == store:
         return store
-    changed = msgspec.structs.replace(changed, updated_at=now)
+    changed = evolve(changed, updated_at=now)
     _put(txn, changed)
     _record(txn, caller, now, changed)
     return changed
@@ -180,7 +179,7 @@ def archive(txn: Txn, caller: Caller, now: Time, store_id: str) -> Store:
     if store.archived_at is not None:
         return store
     _check_shared(store, "archived")
-    store = msgspec.structs.replace(store, archived_at=now, updated_at=now)
+    store = evolve(store, archived_at=now, updated_at=now)
     _put(txn, store)
     _record(txn, caller, now, store)
     return store
@@ -241,7 +240,7 @@ def adjust_notes(txn: Txn, store: Store, by: int) -> None:
     """
     if by > 0:
         check_room(store, by)
-    STORE.put(txn, keys.store(store.no), msgspec.structs.replace(store, notes=store.notes + by))
+    STORE.put(txn, keys.store(store.no), evolve(store, notes=store.notes + by))
 
 
 def check_room(store: Store, more: int = 1) -> None:

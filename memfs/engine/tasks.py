@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from memfs import ids, limits
 from memfs.engine import log, stores, workers
 from memfs.engine.path import short_name
@@ -19,16 +17,18 @@ from memfs.types import (
     Caller,
     ChangeKind,
     Page,
+    Record,
     Store,
     Task,
     TaskId,
     Time,
+    evolve,
 )
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class Wanted(Record, frozen=True):
     """A store that a new task should see."""
 
     store_id: str
@@ -162,7 +162,7 @@ def end(txn: Txn, caller: Caller, now: Time, task_id: str) -> Task:
     task = get(txn, task_id)
     if task.ended_at is not None:
         return task
-    task = msgspec.structs.replace(task, ended_at=now)
+    task = evolve(task, ended_at=now)
     TASK.put(txn, task.id.encode(), task)
     _record(txn, caller, now, task)
     return task

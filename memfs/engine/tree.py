@@ -5,8 +5,6 @@ A path conflict is the tree's own truth: a name is one entry, and an entry is a 
 
 from collections.abc import Iterator
 
-import msgspec
-
 from memfs import limits
 from memfs.engine import log
 from memfs.engine import path as paths
@@ -23,6 +21,7 @@ from memfs.types import (
     Store,
     StoreNo,
     Time,
+    evolve,
 )
 
 FOLDER_MODE = 0o755
@@ -81,7 +80,7 @@ def remove(txn: Txn, info: NodeInfo) -> None:
 def touch(txn: Txn, folder: Node, now: Time, *, keep: bool = False) -> None:
     """Note that an entry of *folder* came or went. keep: from now on it stays while empty."""
     info = get(txn, folder)
-    put(txn, msgspec.structs.replace(info, mtime=now, ctime=now, kept=info.kept or keep))
+    put(txn, evolve(info, mtime=now, ctime=now, kept=info.kept or keep))
 
 
 def entries(

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import msgspec
-
 from memfs import ids
 from memfs.engine import log, stores
 from memfs.errors import Conflict, NotFound
@@ -24,6 +22,7 @@ from memfs.types import (
     StoreNo,
     Time,
     Version,
+    evolve,
 )
 
 KEPT_OF_LIVING = 2  # newest versions of a living note that retention never removes
@@ -172,7 +171,10 @@ def _between(
 
 
 def _last_until(txn: Txn, store: StoreNo, start: Seq, end: Seq, until: Time) -> Seq:
-    """Return a seq below which, from *start* on, lie the versions up to *until* and no others."""
+    """Return a seq up to which, from *start* on, lie the versions up to *until*.
+
+    The one at that seq itself may be later.
+    """
     low, high = start, end
     while low < high:
         middle = (low + high) // 2
@@ -181,7 +183,7 @@ def _last_until(txn: Txn, store: StoreNo, start: Seq, end: Seq, until: Time) -> 
             high = Seq(middle)
         else:
             low = Seq(found[1].seq + 1)
-    return low
+    return min(low, end)  # past the end begin the versions after the next setback
 
 
 def _at(txn: Txn, store: StoreNo, seq: Seq) -> Version:
@@ -222,7 +224,7 @@ def redact(txn: Txn, caller: Caller, now: Time, store_id: str, version_id: str) 
         )
     if version.sha256 is not None:
         content.drop(txn, version.sha256)
-    empty = msgspec.structs.replace(
+    empty = evolve(
         version, path=None, sha256=None, size_bytes=None, redacted_at=now, redacted_by=caller.actor
     )
     VERSION.put(txn, keys.in_store(version.store, version.seq), empty)
@@ -252,7 +254,7 @@ def _blank_names(txn: Txn, seq: Seq) -> None:
     key = keys.pack_u64(seq)
     row = CHANGE.get(txn, key)
     if row is not None:
-        CHANGE.put(txn, key, msgspec.structs.replace(row, name="", old_name=""))
+        CHANGE.put(txn, key, evolve(row, name="", old_name=""))
 
 
 def expire(

@@ -62,9 +62,10 @@ class Mounted:
             return
         self.by_store[attached.store].remove(attached)
         ended = Stale("the task has ended: its files cannot be written any more")
-        for handle in self.handles.values():
-            if handle.inode.attached is attached:
-                handle.refused = ended
+        for fh, handle in self.handles.items():
+            file = handle.inode.file
+            if handle.inode.attached is attached and file is not None and fh in file.dirty_by:
+                handle.refused = ended  # readers may go on, and close without an error
         for inode in self.table.of(attached):
             inode.stale = True
             if inode.kind in (Kind.SCRATCH, Kind.NOTE) and inode.node == 0:

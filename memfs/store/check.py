@@ -473,6 +473,8 @@ class _Checker:
 
     def setbacks(self) -> None:
         """Check that where a store's versions go back in time, a row says so."""
+        for key, _ in self.raw("setback"):
+            self.has_store("setback", key, keys.parse_in_store(key)[0])
         before: Version | None = None
         for key, version in self.rows(VERSION):
             if before is not None and before.store == version.store:
