@@ -1,4 +1,4 @@
-"""A writer for test_crash: saves through the mount until the daemon dies, and says what it was promised.
+"""A writer for test_crash: saves until the daemon dies, and says what it was promised.
 
 `python crash_writer.py KIND SEED FILE FILE` prints for each save, as one line with one write:
 `try FILE SHA256` before it begins, and `kept FILE SHA256` after the call returned that promises

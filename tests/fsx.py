@@ -104,9 +104,9 @@ class Fsx:
             except Disagreement as error:
                 self.close_all()
                 story = "\n  ".join(self.trace)
-                raise Disagreement(f"seed {self.seed}, operation {number}: {error}\n  {story}") from (
-                    None
-                )
+                raise Disagreement(
+                    f"seed {self.seed}, operation {number}: {error}\n  {story}"
+                ) from (None)
             if number % settle_every == 0 or number == operations:
                 self.settle()
 
@@ -304,9 +304,7 @@ class Fsx:
         while (found := self.heads()) != wanted:
             if time.monotonic() > deadline:
                 different = sorted(
-                    name
-                    for name in {*wanted, *found}
-                    if wanted.get(name) != found.get(name)
+                    name for name in {*wanted, *found} if wanted.get(name) != found.get(name)
                 )
                 raise Disagreement(f"the other door shows something else at {different}")
             time.sleep(0.05)
@@ -352,9 +350,7 @@ class Fsx:
 
     # ---- doing and comparing
 
-    def _do(
-        self, what: str, both: Both, operation: Callable[[int], Result], room: int = 0
-    ) -> None:
+    def _do(self, what: str, both: Both, operation: Callable[[int], Result], room: int = 0) -> None:
         if os.fstat(both.plain).st_size + room > BIG_BYTES:  # no longer a note: begin again
             for fd in (both.plain, both.mounted):
                 os.ftruncate(fd, 0)
@@ -367,9 +363,7 @@ class Fsx:
     def _both(self, what: str, operation: Callable[[Path], Result]) -> None:
         self._agree(what, lambda: operation(self.plain), lambda: operation(self.mounted))
 
-    def _agree(
-        self, what: str, plain: Callable[[], Result], mounted: Callable[[], Result]
-    ) -> None:
+    def _agree(self, what: str, plain: Callable[[], Result], mounted: Callable[[], Result]) -> None:
         self._note(what)
         wanted, found = _outcome(plain), _outcome(mounted)
         if found != wanted:
@@ -383,8 +377,9 @@ class Fsx:
             _same_text(os.pread(both.plain, wanted + 1, 0), os.pread(both.mounted, wanted + 1, 0))
 
     def _compare_name(self, name: str) -> None:
-        wanted, found = _outcome((self.plain / name).read_bytes), _outcome(
-            (self.mounted / name).read_bytes
+        wanted, found = (
+            _outcome((self.plain / name).read_bytes),
+            _outcome((self.mounted / name).read_bytes),
         )
         if isinstance(wanted, bytes) and isinstance(found, bytes):
             _same_text(wanted, found)

@@ -50,9 +50,7 @@ def test_25000_random_operations_agree_with_a_plain_folder(
     Fsx(S, X, seed, characters, heads_of(api)).run(25_000, settle_every=2_500)
 
 
-def test_random_operations_agree_while_a_second_task_watches(
-    S: Path, T: Path, X: Path, api: Api
-):
+def test_random_operations_agree_while_a_second_task_watches(S: Path, T: Path, X: Path, api: Api):
     """With another attachment there is invalidation and waiting for it."""
     Fsx(S, X, 3, ASCII, heads_of(api)).run(1_000, settle_every=250)
     assert not refused(S)

@@ -570,6 +570,20 @@ def test_a_reader_that_holds_a_file_open_keeps_its_text_and_the_next_open_sees_t
         assert (S / "n").read_text() == "new" * 4000
 
 
+def test_fstat_of_an_open_file_that_changed_elsewhere_tells_of_the_text_it_shows(S, T, api):
+    for change in (lambda: api.put("/n", "longer"), lambda: (T / "n").unlink()):
+        api.put("/n", "old")
+        with opened(S / "n", os.O_RDONLY) as fd:
+            before = os.fstat(fd)
+            change()
+            (S / "n").exists()
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            assert os.pread(fd, 99, 0) == b"old"
+            after = os.fstat(fd)
+            assert (after.st_size, after.st_mode) == (before.st_size, before.st_mode)
+            assert after.st_mtime_ns == before.st_mtime_ns
+
+
 def test_readers_and_maps_do_not_hang_while_the_api_changes_the_note(S: Path, T: Path, api: Api):
     (S / "n").write_text("0" * 50_000)
     stop, bad = threading.Event(), []

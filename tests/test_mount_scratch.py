@@ -153,6 +153,16 @@ def test_all_scratch_of_an_attachment_holds_64_mib_and_removing_frees_it(S: Path
             (S / f"{number}.tmp").unlink()
 
 
+def test_what_removed_and_open_temporary_files_take_is_given_back_at_close(S: Path):
+    for _ in range(limits.SCRATCH_ATTACHMENT_BYTES // limits.SCRATCH_FILE_BYTES + 2):
+        with tempfile.TemporaryFile(dir=S) as file:
+            file.truncate(limits.SCRATCH_FILE_BYTES)
+    for _ in range(limits.SCRATCH_ATTACHMENT_BYTES // limits.SCRATCH_FILE_BYTES + 2):
+        with opened(S / "n.tmp", NEW) as fd:
+            os.ftruncate(fd, limits.SCRATCH_FILE_BYTES)
+            os.unlink(S / "n.tmp")
+
+
 def test_scratch_in_folders_goes_with_rm_r_and_moves_with_the_folder(S: Path, T: Path, api: Api):
     (S / "d").mkdir()
     (S / "d" / "n.tmp").write_text("x")

@@ -269,9 +269,17 @@ def check_description(text: str) -> str:
 
     Raises: Invalid.
     """
-    if len(text) > limits.DESCRIPTION_CHARS or not _encodes(text):
-        raise Invalid(f"a description has at most {limits.DESCRIPTION_CHARS} characters of UTF-8")
+    check_prose("a description", text, limits.DESCRIPTION_CHARS)
     return text
+
+
+def check_prose(what: str, text: str, most: int) -> None:
+    """Check that a description, instruction or reason is UTF-8 and not too long.
+
+    Raises: Invalid.
+    """
+    if len(text) > most or not _encodes(text):
+        raise Invalid(f"{what}: at most {most} characters of valid Unicode, not {len(text)}")
 
 
 def patch_metadata(old: Mapping[str, str], patch: Mapping[str, str | None]) -> dict[str, str]:

@@ -64,8 +64,7 @@ def create(
         raise Invalid("a task can attach a memory store only once: remove the repetition")
     attached: list[tuple[Store, Wanted]] = []
     for want in wanted:
-        if len(want.instructions) > limits.INSTRUCTIONS_CHARS:
-            raise Invalid(f"instructions have at most {limits.INSTRUCTIONS_CHARS} characters")
+        stores.check_prose("instructions", want.instructions, limits.INSTRUCTIONS_CHARS)
         store = stores.get(txn, want.store_id)
         stores.check_live(store)
         attached.append((store, want))

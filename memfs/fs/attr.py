@@ -57,7 +57,7 @@ def of_file(inode: Inode) -> EntryAttributes:
     file = inode.file
     assert file is not None
     size = 0 if file.buffer is None else len(file.buffer)
-    mtime = Time(0) if file.mtime is None else file.mtime
+    mtime = file.base_mtime if file.mtime is None else file.mtime
     entry = make(inode.ino, inode.attached, FILE_BITS | file.mode, size, mtime, mtime)
     if inode.gone:
         entry.st_nlink = 0

@@ -35,6 +35,7 @@ class File:
         "appends",
         "base",
         "base_bytes",
+        "base_mtime",
         "buffer",
         "committing",
         "dirty_by",
@@ -52,6 +53,7 @@ class File:
         self.buffer = buffer  # None: not loaded, the text is the base's
         self.base = base  # sha256 of the text that the next commit starts from
         self.base_bytes = 0  # its length, once loaded
+        self.base_mtime = Time(0)
         self.appends = True  # nothing but appends since the base
         self.dirty_by: set[int] = set()  # handles with writes that are not committed
         self.emptied = False  # made or truncated, and not written since

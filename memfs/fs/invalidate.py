@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 News = list[Callable[[], None]]
 
+_OVER = Seq(2**63)  # past every change
+
 
 class Notifier:
     """Tells the kernel."""
@@ -41,9 +43,12 @@ class Notifier:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow the change log until cancelled."""
         task_status.started()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow, name="notifier: changes")
-            nursery.start_soon(self._own, name="notifier: own")
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._follow, name="notifier: changes")
+                nursery.start_soon(self._own, name="notifier: own")
+        finally:
+            self._progress.reach(_OVER)  # closes at the daemon's end must not wait for it
 
     async def _follow(self) -> None:
         seq = self._progress.seq

@@ -314,8 +314,7 @@ class Names:
         """Take a new or scratch file's name away."""
         inode.attached.take_fresh(inode)
         inode.gone = True
-        if inode.kind is Kind.SCRATCH and inode.file is not None and inode.file.buffer:
-            inode.attached.scratch_bytes -= len(inode.file.buffer)
+        self._texts.free_scratch(inode)
         self._mounted.table.drop_unused(inode)
 
     def _gone(self, attached: Attached, node: Node) -> None:
@@ -473,6 +472,8 @@ class Names:
             attached.hidden[parent.node, name] = Waiting(info.node, note.sha256, inode)
             inode.node = NO_NODE
         else:
+            if inode.kind is Kind.NOTE:
+                attached.scratch_bytes += len(self._texts.buffer(inode))
             attached.take_fresh(inode)
         covered = attached.fresh_at(new_parent.node, new_name)
         if covered is not None:

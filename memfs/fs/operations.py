@@ -294,7 +294,7 @@ class Operations(pyfuse3.Operations):
             raise IsAFolder("a folder cannot be opened as a file")
         if inode.node != 0 and not inode.gone:
             self._check_open(inode, writes=writes or empties, empties=empties)
-        elif inode.file is None or inode.stale:
+        elif inode.file is None or inode.stale or (inode.gone and not inode.file.handles):
             raise Stale("the file was removed: look its name up again")
         file = inode.file
         if file is None:
@@ -327,7 +327,7 @@ class Operations(pyfuse3.Operations):
         if inode.file is None:
             inode.file = File(info.note.sha256)
         if not inode.file.handles:
-            inode.file.mode = info.mode
+            inode.file.mode, inode.file.base_mtime = info.mode, info.mtime
 
     def _push(self, inode: Inode) -> None:
         """Give the kernel the text along with the open, which saves it the READ.

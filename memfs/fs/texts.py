@@ -12,6 +12,7 @@ from memfs.engine.files import Save
 from memfs.engine.secrets import can_become_utf8
 from memfs.errors import (
     InvalidText,
+    IsAFolder,
     LimitReached,
     MemfsError,
     NoSpace,
@@ -34,6 +35,7 @@ _REFUSALS = (
     PreconditionFailed,
     NotFound,
     PathConflict,
+    IsAFolder,
     StoreArchived,
     LimitReached,
     TextTooLong,
@@ -205,9 +207,17 @@ class Texts:
         file = inode.file
         if file is None or file.handles or inode.place is not None:
             return
+        self.free_scratch(inode)
         if inode.kind is Kind.NOTE and not inode.gone and not file.is_ahead:
             inode.file = None
         self._mounted.table.drop_unused(inode)
+
+    def free_scratch(self, inode: Inode) -> None:
+        """Give back what a removed temporary file takes, once nobody has it open."""
+        file = inode.file
+        if inode.kind is Kind.SCRATCH and inode.gone and file is not None and not file.handles:
+            inode.attached.scratch_bytes -= len(file.buffer or b"")
+            file.buffer = None
 
     def _abandon(self, inode: Inode) -> None:
         """Take away a new file of which nothing may be kept."""
@@ -296,7 +306,7 @@ class Texts:
             attached.take_fresh(inode)
         file.waiting = None
         inode.kind, inode.node = Kind.NOTE, info.node
-        inode.sha256 = text.sha256
+        inode.sha256, file.base_mtime = text.sha256, info.mtime
         attached.seen[info.note.id] = info.note.sha256
         there = attached.by_node.get(info.node)
         if info.note.sha256 == text.sha256 and not inode.stale:

@@ -52,7 +52,10 @@ class Txn:
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """Return a copy of the value at *key*, or None."""
-        return cast("bytes | None", self._txn.get(key, db=self._dbi[table]))
+        try:
+            return cast("bytes | None", self._txn.get(key, db=self._dbi[table]))
+        except lmdb.Error as error:
+            _raise_ours(error)
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Write *value* at *key*.
