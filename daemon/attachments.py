@@ -48,10 +48,16 @@ class Attachments:
             while rows := self._service.changes(seq, _BATCH):
                 for row in rows:
                     if row.kind is ChangeKind.TASK:
-                        await self._follow(TaskId(row.subject))
+                        await self._follow_safely(TaskId(row.subject))
                 seq = rows[-1].seq
             seq = Seq(max(seq, self._service.feed.seq))
             self.progress.reach(seq)
+
+    async def _follow_safely(self, task_id: TaskId) -> None:
+        try:
+            await self._follow(task_id)
+        except Exception:  # one task's folders must not end the others'
+            log.exception("bug in mounting task %s", task_id)
 
     async def _follow(self, task_id: TaskId) -> None:
         try:

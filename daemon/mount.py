@@ -35,10 +35,12 @@ MEMORY = "memory"  # <tasks>/<id>/memory/<attachment>
 # <sys/mount.h>, <linux/mount.h>
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND = 32, 4096
-MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
+MNT_FORCE, MNT_DETACH, UMOUNT_NOFOLLOW = 1, 2, 8
 CAP_SYS_ADMIN = 21  # <linux/capability.h>
 
 _FUSE = Path("/dev/fuse")
+# requests at once: one that waits must leave room to receive the one it waits for
+_REQUESTS = 4096
 _FUSE_CONF = Path("/etc/fuse.conf")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -157,10 +159,14 @@ def _umount2(path: str, flags: int) -> None:
         raise OSError(code, os.strerror(code), path)
 
 
-def _unmount(path: str, *, lazily: bool) -> None:
-    """Unmount the top mount at *path*, or let fusermount3 do it where this process may not."""
+def _unmount(path: str, *, lazily: bool, abort: bool = False) -> None:
+    """Unmount the top mount at *path*, or let fusermount3 do it where this process may not.
+
+    abort: end its requests too, for clients that wait for a daemon that is gone.
+    """
+    flags = (MNT_DETACH if lazily else 0) | (MNT_FORCE if abort else 0)
     try:
-        _umount2(path, UMOUNT_NOFOLLOW | (MNT_DETACH if lazily else 0))
+        _umount2(path, UMOUNT_NOFOLLOW | flags)
     except PermissionError:
         command = ["fusermount3", "-uz" if lazily else "-u", "--", path]
         try:
@@ -196,7 +202,7 @@ def remove_dead(config: Config) -> list[Path]:
                 log.warning("a foreign mount hides a dead one", extra={"path": path})
                 break
             try:
-                _unmount(str(path), lazily=True)
+                _unmount(str(path), lazily=True, abort=True)
             except OSError as exc:
                 log.warning(
                     "cannot remove a dead mount: run `umount -l` on it as root",
@@ -494,15 +500,15 @@ def mount_fuse(operations: pyfuse3.Operations, config: Config) -> None:
         ) from exc
 
 
-async def serve_fuse() -> None:
+async def serve_fuse(config: Config) -> None:
     """Answer the mount's requests until it is unmounted or this is cancelled; then it is gone.
 
     Cancelling is the end for a mount that unmount_fuse left busy: its holders get ENOTCONN.
     """
     try:
-        await pyfuse3.main()
+        await pyfuse3.main(max_tasks=_REQUESTS)
     finally:
-        pyfuse3.close(unmount=True)
+        pyfuse3.close(unmount=_seen_at(config.mount_dir) is not None)
 
 
 def unmount_fuse(config: Config, *, lazily: bool) -> None:

@@ -13,15 +13,17 @@ from functools import partial
 
 import trio
 
+from daemon import guardian
 from daemon import log as logs
 from daemon.attachments import Attachments
 from daemon.config import Config, check_socket_folder
 from daemon.http.app import Cursors, Door, load_key, make_app, serve_http
-from daemon.mount import holders, mount_fuse, remove_dead, serve_fuse, unmount_fuse
+from daemon.mount import mount_fuse, remove_dead, serve_fuse, unmount_fuse
 from memfs.engine import scratch, stores, versions
 from memfs.engine.service import Service
 from memfs.errors import Conflict
 from memfs.feed import Progress
+from memfs.fs import loop
 from memfs.fs.invalidate import Notifier
 from memfs.fs.operations import Operations
 from memfs.store.env import Env
@@ -63,12 +65,15 @@ class _Daemon:
         self.operations = Operations(self.service, rules, self._room)
         self.attachments = Attachments(config, self.service, self.operations)
         self.stopping = trio.Event()
+        self.fuse_scope = trio.CancelScope()
 
     async def run(self) -> None:
         notifier = Notifier(self.service, self.operations.mounted, self.operations.progress)
         async with trio.open_nursery() as nursery:
             await nursery.start(self.service.run, name="writer")
+            loop.install()
             mount_fuse(self.operations, self.config)
+            watch = guardian.start(self.config.mount_dir)
             fuse_over = trio.Event()
             nursery.start_soon(self._fuse, fuse_over, name="fuse")
             try:
@@ -82,6 +87,8 @@ class _Daemon:
                     followers.cancel_scope.cancel()
             finally:
                 await self._unmount(fuse_over)
+                watch.kill()
+                watch.wait()  # it was killed: this takes no time
                 self.service.close()
 
     async def _http(self) -> None:
@@ -131,7 +138,8 @@ class _Daemon:
 
     async def _fuse(self, over: trio.Event) -> None:
         try:
-            await serve_fuse()
+            with self.fuse_scope:
+                await serve_fuse(self.config)
         finally:
             over.set()
             if not self.stopping.is_set():
@@ -183,5 +191,5 @@ class _Daemon:
             with trio.move_on_after(_UNMOUNT_S) as scope:
                 await over.wait()
             if scope.cancelled_caught:
-                for pid, name in await trio.to_thread.run_sync(holders, self.config.mount_dir):
-                    log.warning("still open in pid %s (%s)", pid, name)
+                log.warning("the mount is still in use: its holders get errors from now on")
+                self.fuse_scope.cancel()

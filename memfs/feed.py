@@ -13,11 +13,13 @@ class Feed:
         self._moved = trio.Event()
 
     def publish(self, seq: Seq) -> None:
-        """Note that everything up to *seq* is committed, and wake the followers."""
-        if seq > self.seq:
-            self.seq = seq
-            moved, self._moved = self._moved, trio.Event()
-            moved.set()
+        """Note that everything up to *seq* is committed; `ring` wakes the followers."""
+        self.seq = max(self.seq, seq)
+
+    def ring(self) -> None:
+        """Wake the followers. Apart from `publish`, so that those who wrote can go first."""
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()
 
     async def wait_past(self, seq: Seq) -> Seq:
         """Return the newest committed seq once it is past *seq*."""

@@ -70,7 +70,7 @@ log.setup()
 SERVE = """
 mount.mount_fuse(Tiny(), config)
 print("ready", flush=True)
-trio.run(mount.serve_fuse)
+trio.run(mount.serve_fuse, config)
 """
 
 
@@ -190,7 +190,7 @@ async def main():
     binder = mount.Binder(config)
     notes = config.tasks_dir / "T/memory/notes"
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(mount.serve_fuse)
+        nursery.start_soon(mount.serve_fuse, config)
         with trio.fail_after(10):
             run = trio.to_thread.run_sync
             await run(binder.bind, config.mount_dir / "1", notes, True)
@@ -223,7 +223,7 @@ def test_daemon_binds_from_a_thread_and_ends_when_unmounted(config: Config, star
 CANCELLED = """
 async def main():
     with trio.move_on_after(0.2):
-        await mount.serve_fuse()
+        await mount.serve_fuse(config)
     print("ended", flush=True)
 
 mount.mount_fuse(Tiny(), config)

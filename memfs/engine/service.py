@@ -161,6 +161,7 @@ class Service:
                     break
             if batch:
                 token.run_sync_soon(self._answer, batch, self._write(batch))
+                token.run_sync_soon(self.feed.ring, idempotent=True)
         token.run_sync_soon(stopped.set)
 
     def _answer(self, batch: list[_Job], seq: Seq) -> None:

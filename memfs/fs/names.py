@@ -507,10 +507,14 @@ class Names:
             self._drop_fresh(covered)
         attached.hidden.pop((new_parent.node, new_name), None)
         attached.take_fresh(inode)
-        attached.scratch_bytes -= len(data)
+        attached.scratch_bytes -= len(self._texts.buffer(inode))
         self._gone(attached, info.node)
         file.settle(text.sha256, text.size_bytes)
         self._bind(inode, info)
+        if bytes(self._texts.buffer(inode)) != data:  # written to while it became a note
+            file.dirty_by.add(0)
+            file.appends = False
+            await self._texts.commit(inode)
         if not file.handles:
             inode.file = None
 
