@@ -54,7 +54,7 @@ def child(txn: Txn, store: StoreNo, parent: Node, name: str) -> NodeInfo | None:
     node, _ = keys.parse_dentry(value)
     info = NODE.get(txn, keys.node(node))
     if info is None:
-        raise Corrupt(f"entry {name!r} leads nowhere: run `memfs check`")
+        raise _leads_nowhere(value)
     return info
 
 
@@ -98,11 +98,19 @@ def list_folder(
 ) -> list[NodeInfo]:
     """Return up to *limit* nodes of a folder in byte order of names, after *after*."""
     found: list[NodeInfo] = []
-    for _, node, _ in entries(txn, store, folder, after):
+    start = keys.dentry(store, folder, after) + b"\0" if after else None
+    for _, value in txn.scan("dentry", keys.entries(store, folder), start):
         if len(found) == limit:
             break
-        found.append(get(txn, node))
+        info = NODE.get(txn, value[:8])  # a dentry's value begins with the node's key
+        if info is None:
+            raise _leads_nowhere(value)
+        found.append(info)
     return found
+
+
+def _leads_nowhere(value: bytes) -> Corrupt:
+    return Corrupt(f"an entry leads to node {keys.parse_dentry(value)[0]}: run `memfs check`")
 
 
 def is_empty(txn: Txn, info: NodeInfo) -> bool:

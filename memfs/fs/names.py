@@ -7,9 +7,9 @@ hidden until it is clear whether that was a save or a delete.
 
 import os
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from typing import Any
 
-import trio
 from pyfuse3 import EntryAttributes, FileHandleT, ReaddirToken, readdir_reply
 
 from memfs.engine import files, notes, tree
@@ -33,9 +33,6 @@ from memfs.fs.mounted import Mounted, Stale
 from memfs.fs.settle import Settle
 from memfs.fs.texts import Texts
 from memfs.types import NO_NODE, Node, NodeInfo, Text
-
-_BATCH = 64  # entries read in one transaction; about what two replies of the kernel's size hold
-
 
 _CONTROL = RESERVED.encode()
 
@@ -150,7 +147,7 @@ class Names:
         names = listing.names
         del names[start:]
         while True:
-            batch = self._batch(listing.inode, names[-1] if names else "")
+            batch = self._batch(listing.inode, names[-1] if names else "", listing.fits)
             for name, inode, info in batch:
                 if inode is None:
                     assert info is not None
@@ -158,18 +155,21 @@ class Names:
                 entry = attr.of_file(inode) if info is None else attr.of_node(inode, info)
                 if not readdir_reply(token, name.encode(), entry, len(names) + 1):
                     self._mounted.table.drop_unused(inode)
+                    listing.fits = len(names) - start + 1  # and one that shows it is full
                     return None
                 inode.lookups += 1
                 names.append(name)
             if not batch:
                 return None
 
-    def _batch(self, folder: Inode, after: str) -> list[tuple[str, Inode | None, NodeInfo | None]]:
+    def _batch(
+        self, folder: Inode, after: str, most: int
+    ) -> list[tuple[str, Inode | None, NodeInfo | None]]:
         """Return the next entries in byte order of names: the store's and this attachment's."""
         attached = folder.attached
         if folder.stale:
             return []
-        found = self._service.view(tree.list_folder, attached.store, folder.node, after, _BATCH)
+        found = self._service.view(tree.list_folder, attached.store, folder.node, after, most)
         fresh = attached.fresh.get(folder.node)
         if not fresh and not attached.hidden:
             return [(info.name, None, info) for info in found]
@@ -178,14 +178,14 @@ class Names:
             for info in found
             if (folder.node, info.name) not in attached.hidden
         }
-        edge = found[-1].name.encode() if len(found) == _BATCH else None
+        edge = found[-1].name.encode() if len(found) == most else None
         floor = after.encode()
         for name, inode in (fresh or {}).items():
             raw = name.encode()
             if raw > floor and (edge is None or raw <= edge):
                 batch[name] = (inode, None)
         if found and not batch:  # all of them hidden: look further
-            return self._batch(folder, found[-1].name)
+            return self._batch(folder, found[-1].name, most)
         return sorted(
             ((name, inode, info) for name, (inode, info) in batch.items()),
             key=lambda row: row[0].encode(),
@@ -267,14 +267,13 @@ class Names:
             if (parent.node, name) in attached.hidden:
                 raise NotFound(f"nothing is called {name!r} here")
             return self._unlink(parent, name)
-        lock = None if fresh.file is None else fresh.file.lock
-        if lock is not None and lock.locked():  # it is becoming a note at this moment
-            return self._unlink_after(lock, parent, raw)
+        if self._texts.lock(fresh).locked():  # it is becoming a note at this moment
+            return self._unlink_after(fresh, parent, raw)
         self._drop_fresh(fresh)
         return self._end_waiting(attached)
 
-    async def _unlink_after(self, lock: trio.Lock, parent: Inode, raw: bytes) -> None:
-        async with lock:
+    async def _unlink_after(self, fresh: Inode, parent: Inode, raw: bytes) -> None:
+        async with self._texts.lock(fresh):
             pass
         left = self.unlink(parent, raw)
         if left is not None:
@@ -360,16 +359,28 @@ class Names:
         name, new_name = check_name(raw), check_name(new_raw)
         if (parent.node, name) == (new_parent.node, new_name):
             return
+        # new files at both names may be becoming notes at this moment: let that end first
+        async with AsyncExitStack() as held:
+            for folder, fresh in ((parent, name), (new_parent, new_name)):
+                inode = attached.fresh_at(folder.node, fresh)
+                if inode is not None:
+                    async with self._texts.lock(inode):
+                        pass
+            covered = attached.fresh_at(new_parent.node, new_name)
+            if covered is not None:  # and what is replaced must not become one meanwhile
+                await held.enter_async_context(self._texts.lock(covered))
+            await self._rename_held(parent, name, new_parent, new_name, replace=replace)
+        while (ending := self._end_waiting(attached)) is not None:
+            await ending
+        await self._settled(attached)
+
+    async def _rename_held(
+        self, parent: Inode, name: str, new_parent: Inode, new_name: str, *, replace: bool
+    ) -> None:
         found = self.find(parent, name)
         if found is None:
             raise NotFound(f"nothing is called {name!r} here")
         inode = found[0]
-        lock = None if inode.file is None else inode.file.lock
-        if inode.node == 0 and lock is not None and lock.locked():
-            async with lock:  # it is becoming a note at this moment
-                pass
-            await self.rename(parent, raw, new_parent, new_raw, replace=replace)
-            return
         there = self.find(new_parent, new_name)
         if there is not None:
             if not replace:
@@ -387,9 +398,6 @@ class Names:
             if inode.node == 0 or (there is not None and inode.file and inode.file.is_ahead):
                 await self._texts.commit(inode)
             await self._rename(parent, name, new_parent, new_name, inode)
-        while (ending := self._end_waiting(attached)) is not None:
-            await ending
-        await self._settled(attached)
 
     def _check_replace(self, inode: Inode, there: Inode) -> None:
         if inode.kind is Kind.FOLDER and there.kind is not Kind.FOLDER:

@@ -231,6 +231,13 @@ class Texts:
         if folder is not None:
             self._mounted.tell_kernel(folder, name)
 
+    def lock(self, inode: Inode) -> trio.Lock:
+        """Return what is held while a file's text is being committed."""
+        file = _file(inode)
+        if file.lock is None:
+            file.lock = trio.Lock()
+        return file.lock
+
     async def commit(self, inode: Inode, closed: int | None = None) -> None:
         """Make the buffer the note's head as one version; a text equal to the head makes none.
 
@@ -239,9 +246,7 @@ class Texts:
         .memfs/refused first, then the file is stale.
         """
         file = _file(inode)
-        if file.lock is None:
-            file.lock = trio.Lock()
-        async with file.lock:
+        async with self.lock(inode):
             if not file.is_ahead or inode.gone:
                 return
             if closed is not None and not _is_due(closed, file):
