@@ -81,7 +81,10 @@ class _Daemon:
                     followers.start_soon(self._signals, name="signals")
                     await followers.start(notifier.run, name="notifier")
                     await followers.start(self.attachments.run, name="attachments")
-                    followers.start_soon(self._housekeeping, name="housekeeping")
+                    followers.start_soon(self._readers, name="readers")
+                    if self.config.keep_versions_ns is not None:
+                        keep_ns = self.config.keep_versions_ns
+                        followers.start_soon(self._retention, keep_ns, name="retention")
                     await self._http()
                     await self._drain()
                     followers.cancel_scope.cancel()
@@ -152,18 +155,24 @@ class _Daemon:
                 log.info("%s: stopping", signal.Signals(number).name)
                 self.stopping.set()
 
-    async def _housekeeping(self) -> None:
-        """Free the readers of killed processes, and expire versions if that was asked for."""
-        retained = trio.current_time()
+    async def _readers(self) -> None:
+        """Free the readers of killed processes."""
         while True:
-            if self.config.keep_versions_ns is not None and trio.current_time() >= retained:
-                retained = trio.current_time() + _RETENTION_S
-                await self._expire(self.config.keep_versions_ns)
             await trio.sleep(_READER_CHECK_S)
             self.service.env.reader_check()
 
-    async def _expire(self, keep_ns: int) -> None:
+    async def _retention(self, keep_ns: int) -> None:
+        """Expire versions from time to time."""
         caller = Caller(Actor("system_actor", "retention"))
+        asked = trio.current_time()
+        while True:
+            uptime_ns = int((trio.current_time() - asked) * 1e9)
+            asked = trio.current_time()
+            reached = await self.service.commit(versions.retention_time, caller, uptime_ns)
+            await self._expire(caller, keep_ns + self.service.now() - reached)
+            await trio.sleep(max(1.0, min(_RETENTION_S, keep_ns / 2e9)))
+
+    async def _expire(self, caller: Caller, keep_ns: int) -> None:
         for store in await self.service.scan(lambda txn: list(stores.everything(txn))):
             after: Seq | None = Seq(0)
             while after is not None:

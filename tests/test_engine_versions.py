@@ -242,3 +242,25 @@ def test_unlinked_note_has_the_same_history_as_a_deleted_one(engine: Engine, sto
     note = make(engine, store, "/a", "one")
     engine.commit(files.unlink, store.no, store.root, "a")
     assert [v.operation.word for v in history(engine, store, note.id)] == ["created", "deleted"]
+
+
+HOUR = 3600 * SECOND
+DAY = 24 * HOUR
+
+
+def retention_time(engine: Engine, now: int, uptime: int) -> int:
+    with engine.env.write() as txn:
+        return versions.retention_time(txn, API, Time(now), uptime)
+
+
+def test_a_clock_that_runs_ahead_moves_retention_by_days_not_years(engine: Engine, store: Store):
+    start = retention_time(engine, 100 * DAY, 0)
+    ahead = retention_time(engine, 30_000 * DAY, HOUR)
+    assert ahead == start + 2 * DAY  # an hour up, and the day of grace
+    assert retention_time(engine, 101 * DAY, HOUR) <= 101 * DAY  # set right again
+
+
+def test_retention_follows_a_clock_that_is_right(engine: Engine, store: Store):
+    made = engine.view(change.newest, 1)[0].at
+    assert retention_time(engine, made + HOUR, 0) == made + HOUR
+    assert retention_time(engine, made + 2 * HOUR, HOUR) == made + 2 * HOUR

@@ -25,6 +25,9 @@ from memfs.types import (
     evolve,
 )
 
+_RETENTION = "retention"
+_CATCH_UP = 24
+_GRACE_NS = 24 * 3600 * 10**9
 KEPT_OF_LIVING = 2  # newest versions of a living note that retention never removes
 
 
@@ -255,6 +258,21 @@ def _blank_names(txn: Txn, seq: Seq) -> None:
     row = CHANGE.get(txn, key)
     if row is not None:
         CHANGE.put(txn, key, evolve(row, name="", old_name=""))
+
+
+def retention_time(txn: Txn, caller: Caller, now: Time, uptime_ns: int) -> Time:
+    """Return the time by which versions are judged old: now, unless the clock ran ahead.
+
+    It is remembered, and moves at most a day for every hour that the daemon has been up since it
+    was last asked, plus a day: a clock that is wrong for a while cannot empty a history.
+    """
+    before = txn.counter(_RETENTION)
+    if before == 0:
+        oldest = next(CHANGE.scan(txn), None)
+        before = now if oldest is None else max(0, oldest[1].at)
+    reached = max(0, min(now, before + _CATCH_UP * uptime_ns + _GRACE_NS))
+    txn.put("meta", _RETENTION.encode(), keys.pack_u64(reached))
+    return Time(reached)
 
 
 def expire(

@@ -162,7 +162,7 @@ class _Checker:
     # ----------------------------------------------------------------------------------- tables
 
     def meta(self) -> None:
-        known = {"format", "live_shared", *_COUNTERS}
+        known = {"format", "live_shared", "retention", *_COUNTERS}
         for key, value in self.raw("meta"):
             name = key.decode(errors="backslashreplace")
             if name not in known or len(value) != 8:
