@@ -225,6 +225,7 @@ CLEAN = [
     "https://example.com:8080/a@b http://[::1]:9000/x ssh://git@host:22/x.git",
     "postgres://user:" + PASS + "@host/db, postgres://$USER:$PASS1@host/db",
     "amqp://guest:guest@localhost, postgres://{user}:{pw12}@host",
+    "cvs://:pserver:anoncvs@sources.example.org:/cvs/src",
     "https://<user>:<token1>@host",
     "task-based, risk-free, disk-usage-report-of-2026-03-04, sk-learn, sk-SK",
     '<div class="sk-toggleable__content-arrow-12"><a id="sk-container-id-1">',

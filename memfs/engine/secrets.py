@@ -218,12 +218,17 @@ def _value(data: bytes, match: re.Match[bytes]) -> bytes:
     return value.partition(b"&")[0] if match["op"] == b"=" else value
 
 
+def _is_public(password: bytes) -> bool:
+    """Whether it is what anonymous access uses, as in cvs://:pserver:anoncvs@host."""
+    return password.rpartition(b":")[2].lower() in (b"anoncvs", b"anonymous", b"anon", b"guest")
+
+
 def _url(data: bytes) -> str | None:
     for match in _URL.finditer(data):
         if match["hook"]:
             return "webhook URL"
         user, password = match["user"], match["password"]
-        if password != user and not _stands_in(password, quoted=True):
+        if password != user and not _stands_in(password, quoted=True) and not _is_public(password):
             return "password in a URL"
     return None
 
