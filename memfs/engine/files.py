@@ -117,12 +117,7 @@ def save_new(
     store = _store_of_folder(txn, store_no, parent)
     there = tree.child(txn, store_no, parent, name)
     if there is None:
-        path = tree.check_fits(txn, parent, name)
-        stores.check_room(store)
-        txn.require_space()
-        return notes.place(
-            txn, caller, now, store, parent, name, path, save.text, save.mode, _fit(save.mtime)
-        )
+        return _place(txn, caller, now, store, parent, name, save)
     note = _note(there)
     text = save.text
     if there.node != waiting and note.sha256 != text.sha256:
@@ -150,12 +145,7 @@ def install(
     store = _store_of_folder(txn, store_no, parent)
     there = tree.child(txn, store_no, parent, name)
     if there is None:
-        path = tree.check_fits(txn, parent, name)
-        stores.check_room(store)
-        txn.require_space()
-        return notes.place(
-            txn, caller, now, store, parent, name, path, save.text, save.mode, _fit(save.mtime)
-        )
+        return _place(txn, caller, now, store, parent, name, save)
     _note(there)
     check_guard(txn, caller, there, seen)
     return _replace_text(txn, caller, now, there, save.text, save.mode, save.mtime)
@@ -281,6 +271,18 @@ def set_attr(
     tree.put(txn, changed)
     log.record_node(txn, caller, now, ChangeKind.ATTR, changed, named=False)
     return changed
+
+
+def _place(
+    txn: Txn, caller: Caller, now: Time, store: Store, parent: Node, name: str, save: Save
+) -> NodeInfo:
+    """Make a new note of a file's text at a free entry."""
+    path = tree.check_fits(txn, parent, name)
+    stores.check_room(store)
+    txn.require_space()
+    return notes.place(
+        txn, caller, now, store, parent, name, path, save.text, save.mode, _fit(save.mtime)
+    )
 
 
 def _replace_text(
