@@ -7,7 +7,7 @@ hidden until it is clear whether that was a save or a delete.
 
 import os
 from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from typing import Any
 
 from pyfuse3 import EntryAttributes, FileHandleT, ReaddirToken, readdir_reply
@@ -281,10 +281,14 @@ class Names:
 
     async def _unlink(self, parent: Inode, name: str) -> None:
         attached = parent.attached
-        info = await self._service.commit(
-            files.unlink, attached.caller, attached.store, parent.node, name
-        )
-        self._gone(attached, info.node)
+        found = self.find(parent, name)
+        if found is None:
+            raise NotFound(f"nothing is called {name!r} here")
+        async with self._held(found[0]):  # a close that is under way comes before or not at all
+            info = await self._service.commit(
+                files.unlink, attached.caller, attached.store, parent.node, name
+            )
+            self._gone(attached, info.node)
         await self._settled(attached)
 
     def _end_waiting(self, attached: Attached) -> Coroutine[Any, Any, None] | None:
@@ -366,9 +370,9 @@ class Names:
                 if inode is not None:
                     async with self._texts.lock(inode):
                         pass
-            covered = attached.fresh_at(new_parent.node, new_name)
-            if covered is not None:  # and what is replaced must not become one meanwhile
-                await held.enter_async_context(self._texts.lock(covered))
+            covered = self.find(new_parent, new_name)
+            if covered is not None:  # and what is replaced must commit nothing any more
+                await held.enter_async_context(self._held(covered[0]))
             await self._rename_held(parent, name, new_parent, new_name, replace=replace)
         while (ending := self._end_waiting(attached)) is not None:
             await ending
@@ -527,6 +531,10 @@ class Names:
             inode.file = None
 
     # ---- shared
+
+    def _held(self, inode: Inode) -> AbstractAsyncContextManager[None]:
+        """Hold off commits of an open file."""
+        return nullcontext() if inode.file is None else self._texts.lock(inode)
 
     def _not_control(self, parent: Inode) -> None:
         if parent.kind is Kind.CONTROL:
