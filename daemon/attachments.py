@@ -1,6 +1,8 @@
 """Live tasks' folders: follows the change log and mounts, or takes away, what tasks attach."""
 
+import contextlib
 import logging
+import os
 from pathlib import Path
 
 import trio
@@ -116,6 +118,16 @@ class Attachments:
                 except MemfsError as error:
                     log.error("%s", error)
         self._shown.clear()
+
+    def strays(self) -> list[str]:
+        """Return what lies beside the attachments, where nothing keeps versions of it."""
+        found: list[str] = []
+        for task in self._shown.values():
+            known = {attachment.name for attachment in task.attachments}
+            memory = self._config.tasks_dir / task.id / "memory"
+            with contextlib.suppress(OSError):
+                found += [str(memory / name) for name in os.listdir(memory) if name not in known]
+        return found
 
     def mounts(self) -> list[dict[str, object]]:
         """Return each folder that should be there, and whether the kernel has it."""

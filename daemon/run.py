@@ -133,7 +133,13 @@ class _Daemon:
             "workspace": str(self.config.workspace),
             **self._room(),
             "mounts": self.attachments.mounts(),
-            "problems": [f"{path}: {why}" for path, why in self.attachments.problems.items()],
+            "problems": [
+                *(f"{path}: {why}" for path, why in self.attachments.problems.items()),
+                *(
+                    f"{path} is an ordinary file without versions: move it into a memory folder"
+                    for path in self.attachments.strays()
+                ),
+            ],
             "inodes": len(self.operations.mounted.table),
             "open_files": len(self.operations.mounted.handles),
             "threads": threading.active_count(),

@@ -186,8 +186,12 @@ def conflict(txn: Txn, info: NodeInfo, path: str) -> PathConflict:
     """Return the error for a note that stands in the way of *path*."""
     there = path_of(txn, info)
     note_id = "" if info.note is None else info.note.id
+    if there == path:
+        what = f"{path} exists already"
+    else:
+        what = f"{path} cannot be a note while {there} is one"
     return PathConflict(
-        f"{path} cannot be a note while {there} is one: use another path, or update that note",
+        f"{what}: use another path, or update that note",
         note_id,
         there,
     )

@@ -39,6 +39,7 @@ from memfs.types import (
 )
 
 LOG_LINES = 200
+_SAME_NS = 10**9  # a refusal repeated within this time is shown once
 TREES_KEPT = 4  # times below at/ whose paths stay in memory; 10,000 notes take about 2 MB
 WHY = ".why.json"
 
@@ -103,8 +104,14 @@ class Control:
 
         where: a path. Refused texts, kept by `refused.keep`, show there by themselves.
         """
+        now = self._service.now()
+        if self._notices:
+            last = self._notices[-1]
+            # the kernel asks an open twice that was answered with ESTALE
+            if (last.where, last.detail) == (where, reason) and now - last.at < _SAME_NS:
+                return
         actor = tasks.caller_of(self._task, self._attachment).actor
-        self._notices.append(past.Line(self._service.now(), actor, "refused", where, reason))
+        self._notices.append(past.Line(now, actor, "refused", where, reason))
 
     async def kind(self, parts: tuple[str, ...]) -> Kind:
         """Return what is at a path.

@@ -12,7 +12,7 @@ from memfs.errors import CrossStore, MemfsError, NotFound, ReadOnly
 from memfs.fs.attached import Attached
 from memfs.fs.control import Control
 from memfs.fs.inodes import Handle, Inode, Kind, Listing, Table
-from memfs.types import Attachment, AttachmentNo, NodeInfo, Sha256, StoreNo, Task
+from memfs.types import Attachment, AttachmentNo, Node, NodeInfo, Sha256, StoreNo, Task
 
 log = logging.getLogger(__name__)
 
@@ -182,19 +182,25 @@ class Mounted:
             raise Stale("the note was changed: look its name up again")
         return info
 
+    def path_in(self, folder: Inode, name: str) -> str:
+        """Return the path of a folder's entry, for messages."""
+        return self._path(folder.node, name)
+
     def place_of(self, inode: Inode) -> str:
-        """Return the path of a file for messages and refused texts."""
+        """Return the path of a file, for messages and refused texts."""
         if inode.place is not None:
-            parent, name = inode.place
-            try:
-                above = self.service.view(lambda txn: tree.path_of(txn, tree.get(txn, parent)))
-            except NotFound:
-                return f"/{name}"
-            return f"{'' if above == '/' else above}/{name}"
+            return self._path(*inode.place)
         try:
             return self.service.view(lambda txn: tree.path_of(txn, tree.get(txn, inode.node)))
         except NotFound:
             return f"/{inode.node}"
+
+    def _path(self, parent: Node, name: str) -> str:
+        try:
+            above = self.service.view(lambda txn: tree.path_of(txn, tree.get(txn, parent)))
+        except NotFound:
+            return f"/{name}"
+        return f"{'' if above == '/' else above}/{name}"
 
     @contextmanager
     def explaining(self, attached: Attached, place: Callable[[], str]) -> Generator[None]:

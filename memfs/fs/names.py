@@ -8,6 +8,7 @@ hidden until it is clear whether that was a save or a delete.
 import os
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from functools import partial
 from typing import Any
 
 from pyfuse3 import EntryAttributes, FileHandleT, ReaddirToken, readdir_reply
@@ -214,8 +215,10 @@ class Names:
         """
         self._mounted.writable(parent.attached)
         self._not_control(parent)
-        name = check_name(raw)
         attached = self._mounted.folder(parent.ino).attached
+        shown = ascii(raw.decode(errors="backslashreplace"))[1:-1]
+        with self._mounted.explaining(attached, lambda: self._mounted.path_in(parent, shown)):
+            name = check_name(raw)
         there = self.find(parent, name)
         if there is not None:
             if exclusive:
@@ -227,7 +230,8 @@ class Names:
         else:
             waiting = attached.hidden.get((parent.node, name))
             if waiting is None:  # else it is no new note
-                with self._mounted.explaining(attached, lambda: name):
+                place = partial(self._mounted.path_in, parent, name)
+                with self._mounted.explaining(attached, place):
                     self._service.view(files.check_create, attached.store, parent.node, name)
             inode = self._mounted.table.add(Kind.NOTE, attached)
             inode.file = file = File(None, bytearray())
