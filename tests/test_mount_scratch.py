@@ -442,15 +442,14 @@ def test_a_folder_of_a_note_in_waiting_can_be_moved(S: Path, T: Path, api: Api):
     assert api.ls() == ["/e/n"]
 
 
-def test_a_folder_that_holds_only_a_note_in_waiting_is_not_empty(S: Path, api: Api):
+def test_removing_the_folder_of_a_note_in_waiting_is_the_delete(S: Path, api: Api):
     (S / "d").mkdir()
     (S / "d" / "n").write_text("one")
     os.rename(S / "d" / "n", S / "n~")
-    with errno_is(errno.ENOTEMPTY):
-        (S / "d").rmdir()
-    assert api.get("/d/n") == "one", "nothing is lost"
-    (S / "n~").unlink()
+    assert api.get("/d/n") == "one", "to others nothing has happened"
+    (S / "d").rmdir()
     assert api.ls() == []
+    assert (S / "n~").read_text() == "one"
 
 
 # ------------------------------------------------------------------------------ programs

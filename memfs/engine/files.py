@@ -64,6 +64,7 @@ def check_create(txn: Txn, store_no: StoreNo, parent: Node, name: str) -> None:
     stores.check_live(store)
     tree.check_fits(txn, parent, name)
     stores.check_room(store)
+    txn.require_space()
 
 
 def check_guard(txn: Txn, caller: Caller, info: NodeInfo, seen: Seen | None) -> None:
@@ -136,17 +137,23 @@ def install(
     name: str,
     save: Save,
     seen: Seen | None = None,
+    *,
+    replace: bool = True,
 ) -> NodeInfo:
     """Commit the text of a scratch file that is being renamed to an ordinary name.
 
-    A note of that name keeps its id and history; otherwise it becomes a new note.
-    Raises: PreconditionFailed (the guard), IsAFolder, StoreArchived, LimitReached, NoSpace.
+    A note of that name keeps its id and history; otherwise it becomes a new note. replace False:
+    there may be none.
+    Raises: PreconditionFailed (the guard), PathConflict, IsAFolder, StoreArchived, LimitReached,
+    NoSpace.
     """
     store = _store_of_folder(txn, store_no, parent)
     there = tree.child(txn, store_no, parent, name)
     if there is None:
         return _place(txn, caller, now, store, parent, name, save)
     _note(there)
+    if not replace:
+        raise tree.conflict(txn, there, tree.path_of(txn, there))
     check_guard(txn, caller, there, seen)
     return _replace_text(txn, caller, now, there, save.text, save.mode, save.mtime)
 

@@ -28,6 +28,8 @@ PATTERNS = (
     "*.lock",
     ".~lock.*#",  # LibreOffice
     "*.part",  # downloads
+    "*___jb_tmp___",  # JetBrains' safe write: the new text, and the old one until it is in place
+    "*___jb_old___",
 )
 
 # What mkstemp makes of a template: a note could bear such a name ('sediments', '.notes.sqlite'),
@@ -36,6 +38,7 @@ MKSTEMP_PATTERNS = (
     "sed" + "[A-Za-z0-9]" * 6,  # sed -i
     "tmp" + "[a-z0-9_]" * 8,  # Python's tempfile
     ".*." + "[A-Za-z0-9]" * 6,  # rsync: .NAME.XXXXXX
+    ".tmp" + "[A-Za-z0-9]" * 6,  # Rust's tempfile
 )
 
 

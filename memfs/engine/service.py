@@ -72,6 +72,13 @@ class Service:
         """Return up to *limit* rows of the change log after *after*, oldest first."""
         return self.view(change.read, after, limit)
 
+    def require_space(self) -> None:
+        """Check that there is room for a growing write.
+
+        Raises: NoSpace.
+        """
+        self.view(lambda txn: txn.require_space())
+
     async def scan(
         self, rule: Callable[Concatenate[Txn, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:

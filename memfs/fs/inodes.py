@@ -44,6 +44,7 @@ class File:
         "lock",
         "mode",
         "mtime",
+        "rolled_back",
         "waiting",
         "writers",
         "writes",
@@ -62,6 +63,7 @@ class File:
         self.writers = 0
         self.mode = 0o644
         self.mtime: Time | None = None  # not committed yet
+        self.rolled_back = False  # a write was refused: the kernel's size may be more than ours
         self.lock: trio.Lock | None = None  # one commit at a time
         self.committing: Sha256 | None = None  # what a commit under way is making the head
         self.waiting: Node | None = None  # the note that this new file continues

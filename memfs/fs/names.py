@@ -206,7 +206,14 @@ class Names:
     # ---- making
 
     def create(
-        self, parent: Inode, raw: bytes, mode: int, *, exclusive: bool, mkstemp: bool
+        self,
+        parent: Inode,
+        raw: bytes,
+        mode: int,
+        *,
+        exclusive: bool,
+        mkstemp: bool,
+        appends: bool,
     ) -> Inode:
         """Make a new file: scratch by its name, otherwise a note once its text is committed.
 
@@ -236,6 +243,7 @@ class Names:
             inode = self._mounted.table.add(Kind.NOTE, attached)
             inode.file = file = File(None, bytearray())
             file.emptied = True
+            file.appends = appends  # else it is not put behind what another task makes here
             if waiting is not None:
                 file.waiting, file.base, file.appends = waiting.node, waiting.sha256, False
         inode.file.mode = mode & 0o777
@@ -251,6 +259,9 @@ class Names:
         attached = self._mounted.folder(parent.ino).attached
         if self.find(parent, name) is not None:
             raise PathConflict(f"{name!r} is there already")
+        waiting = attached.hidden.get((parent.node, name))
+        if waiting is not None:  # the folder takes its place
+            await self._unlink_waiting(attached, (parent.node, name), waiting)
         info = await self._service.commit(
             files.make_folder, attached.caller, attached.store, parent.node, name, mode & 0o777
         )
@@ -345,6 +356,9 @@ class Names:
         info = self._service.view(tree.child, attached.store, parent.node, name)
         if info is not None and attached.fresh.get(info.node):
             raise FolderNotEmpty(f"folder {name!r} is not empty: it holds new or temporary files")
+        for place, waiting in list(attached.hidden.items()):
+            if info is not None and place[0] == info.node:  # its folder goes, as far as seen here
+                await self._unlink_waiting(attached, place, waiting)
         info = await self._service.commit(
             files.remove_folder, attached.caller, attached.store, parent.node, name
         )
@@ -395,17 +409,17 @@ class Names:
                 raise PathConflict(f"{new_name!r} is there already")
             self._check_replace(inode, there[0])
         if inode.kind is Kind.FOLDER:
-            await self._rename(parent, name, new_parent, new_name, None)
+            await self._rename(parent, name, new_parent, new_name, None, replace=replace)
         elif self._mounted.scratch.matches(new_name, False) and (
             there is None or there[0].kind is Kind.SCRATCH
         ):
             await self._to_scratch(inode, parent, name, new_parent, new_name)
         elif inode.kind is Kind.SCRATCH:
-            await self._from_scratch(inode, new_parent, new_name)
+            await self._from_scratch(inode, new_parent, new_name, replace=replace)
         else:
             if inode.node == 0 or (there is not None and inode.file and inode.file.is_ahead):
                 await self._texts.commit(inode)
-            await self._rename(parent, name, new_parent, new_name, inode)
+            await self._rename(parent, name, new_parent, new_name, inode, replace=replace)
 
     def _check_replace(self, inode: Inode, there: Inode) -> None:
         if inode.kind is Kind.FOLDER and there.kind is not Kind.FOLDER:
@@ -432,6 +446,8 @@ class Names:
         new_parent: Inode,
         new_name: str,
         inode: Inode | None,
+        *,
+        replace: bool,
     ) -> None:
         """Rename in the store; *inode* is the note's, None for a folder."""
         attached = parent.attached
@@ -445,6 +461,7 @@ class Names:
             new_parent.node,
             new_name,
             self._seen(new_parent, new_name),
+            replace=replace or (new_parent.node, new_name) in attached.hidden,
         )
         covered = attached.fresh_at(new_parent.node, new_name)
         if covered is not None:
@@ -500,7 +517,9 @@ class Names:
             inode.file.emptied = False
         attached.put_fresh(inode, new_parent.node, new_name)
 
-    async def _from_scratch(self, inode: Inode, new_parent: Inode, new_name: str) -> None:
+    async def _from_scratch(
+        self, inode: Inode, new_parent: Inode, new_name: str, *, replace: bool
+    ) -> None:
         """Rename scratch to an ordinary name: its text becomes a version, errors come from here."""
         attached = inode.attached
         file = inode.file
@@ -517,6 +536,7 @@ class Names:
             new_name,
             save,
             self._seen(new_parent, new_name),
+            replace=replace or (new_parent.node, new_name) in attached.hidden,
         )
         covered = attached.fresh_at(new_parent.node, new_name)
         if covered is not None:

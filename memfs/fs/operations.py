@@ -54,6 +54,7 @@ from memfs.types import Attachment, AttachmentNo, Task, Time
 log = logging.getLogger(__name__)
 
 _BLOCK = 4096
+_RETRYING = 1024  # opens remembered as being tried again; one that is forgotten costs an ESTALE
 
 
 class Operations(pyfuse3.Operations):
@@ -73,6 +74,8 @@ class Operations(pyfuse3.Operations):
         self._service = service
         self.mounted = Mounted(service, scratch, status)
         self.progress = Progress(service.feed.seq)
+        # threads whose open was answered with ESTALE, and the inode of their look-up since
+        self._retrying: dict[int, int] = {}
         self._settle = Settle(self.progress)
         self.texts = Texts(self.mounted, self._settle)
         self.names = Names(self.mounted, self.texts, self._settle)
@@ -118,7 +121,10 @@ class Operations(pyfuse3.Operations):
                 raise NotFound("no such attachment")
             inode.lookups += 1
             return self._getattr(inode)
-        return self.names.lookup(self.mounted.folder(parent_inode), name)
+        entry = self.names.lookup(self.mounted.folder(parent_inode), name)
+        if self._retrying and ctx.pid in self._retrying and isinstance(entry, EntryAttributes):
+            self._retrying[ctx.pid] = entry.st_ino
+        return entry
 
     @last
     def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
@@ -259,6 +265,7 @@ class Operations(pyfuse3.Operations):
             mode,
             exclusive=bool(flags & os.O_EXCL),
             mkstemp=is_mkstemp(flags, mode),
+            appends=bool(flags & os.O_APPEND),
         )
         info = self._open(inode, flags)
         entry = self._getattr(inode)
@@ -276,15 +283,26 @@ class Operations(pyfuse3.Operations):
             if flags & (os.O_ACCMODE | os.O_TRUNC):
                 raise ReadOnly(".memfs is read-only: write notes beside it")
             return self._open_control(found)
-        return self._open(found, flags)
+        try:
+            return self._open(found, flags, retry=self._retrying.pop(ctx.pid, 0) == inode)
+        except Stale:
+            if len(self._retrying) >= _RETRYING:
+                self._retrying.clear()
+            self._retrying[ctx.pid] = 0
+            raise
 
     async def _open_control(self, inode: Inode) -> FileInfo:
         data = await inode.attached.folder.read(inode.parts)
         fh = self.mounted.open_handle(Handle(inode, data=data))
         return FileInfo(fh=FileHandleT(fh), direct_io=True)
 
-    def _open(self, inode: Inode, flags: int) -> FileInfo:
-        """Open a note or scratch file; the opening remembers the head it starts from."""
+    def _open(self, inode: Inode, flags: int, *, retry: bool = False) -> FileInfo:
+        """Open a note or scratch file; the opening remembers the head it starts from.
+
+        retry: the kernel looked the name up again for this very open, because the note had
+        changed. If it changed once more since, the text of that moment is still a right answer to
+        a reader, and the kernel would not ask a third time.
+        """
         attached = inode.attached
         writes = flags & os.O_ACCMODE != os.O_RDONLY
         empties = bool(flags & os.O_TRUNC)
@@ -293,7 +311,14 @@ class Operations(pyfuse3.Operations):
         if inode.kind is Kind.FOLDER:
             raise IsAFolder("a folder cannot be opened as a file")
         if inode.node != 0 and not inode.gone:
-            self._check_open(inode, writes=writes or empties, empties=empties)
+            appends = flags & (os.O_ACCMODE | os.O_APPEND) == os.O_WRONLY | os.O_APPEND
+            try:
+                self._check_open(inode, writes=writes or empties, empties=empties)
+            except Stale:
+                # what is only appended goes behind the newest text anyway
+                reads = flags & os.O_ACCMODE == os.O_RDONLY and retry
+                if empties or not (appends or reads) or not self.texts.detach(inode):
+                    raise
         elif inode.file is None or inode.stale or (inode.gone and not inode.file.handles):
             raise Stale("the file was removed: look its name up again")
         file = inode.file
@@ -437,6 +462,9 @@ class Operations(pyfuse3.Operations):
             self._check_open(inode, writes=True, empties=size == 0)
         if inode.file is None:
             raise Stale("the file was removed: look its name up again")
+        handle = None if fh is None else self.mounted.handles.get(fh)
+        if handle is not None and handle.refused is not None:
+            raise handle.refused.with_traceback(None)
         self.texts.truncate(inode, size, fh or 0)
         if fh is None and inode.kind is Kind.NOTE and not (size == 0 and inode.file.writers):
             inode.file.handles += 1  # a close meanwhile must not drop the buffer

@@ -24,7 +24,7 @@ from memfs.errors import (
     TextTooLong,
 )
 from memfs.fs.inodes import File, Handle, Inode, Kind
-from memfs.fs.mounted import Mounted
+from memfs.fs.mounted import Mounted, Stale
 from memfs.fs.settle import Settle
 from memfs.types import NodeInfo, Sha256, Text
 
@@ -87,23 +87,25 @@ class Texts:
         buffer = self.buffer(inode)
         end = offset + len(data)
         length = len(buffer)
+        if file.rolled_back and offset > length:
+            # the kernel still counts what was taken back: NULs would fill the gap
+            raise Stale("an earlier write was refused and taken back: open the file again")
         if inode.kind is Kind.SCRATCH:
             self._grow_scratch(inode, end)
+            _overwrite(buffer, offset, data)
         else:
             try:
                 self._check(buffer, offset, data)
+                covered = bytes(buffer[offset:end])
+                _overwrite(buffer, offset, data)
+                found = self._service.scanner.find_near(buffer, offset, end)
+                if found is not None:
+                    buffer[offset : offset + len(covered)] = covered
+                    del buffer[length:]
+                    raise _secret(found)
             except MemfsError as error:
                 self._refuse_write(fh, handle, error)
                 raise
-        if offset > length:
-            buffer.extend(bytes(offset - length))
-        buffer[offset:end] = data
-        if inode.kind is not Kind.SCRATCH:
-            found = self._service.scanner.find_near(buffer, offset, end)
-            if found is not None:
-                error = _secret(found)
-                self._refuse_write(fh, handle, error)
-                raise error
             file.appends = file.appends and offset == length
             file.dirty_by.add(fh)
             file.emptied = False
@@ -157,11 +159,7 @@ class Texts:
 
     async def _flush(self, handle: Handle) -> None:
         inode = handle.inode
-        try:
-            await self.commit(inode)
-        except (*_REFUSALS, InvalidText, SecretRefused) as error:
-            handle.refused = error
-            raise
+        await self.commit(inode)
         if self._mounted.others(inode.attached):
             await self._settle.text(self._service.feed.seq)
 
@@ -194,7 +192,8 @@ class Texts:
             await self.commit(inode, fh)
             failed = False
         except MemfsError as error:
-            log.warning("a close could not be committed: %s", error)
+            if not isinstance(error, InvalidText):  # flush said so; others may complete it
+                log.warning("a close could not be committed: %s", error)
         finally:
             file.handles -= 1
             if failed and not file.handles:  # flush told the program; now the head shows again
@@ -231,6 +230,23 @@ class Texts:
         if folder is not None:
             self._mounted.tell_kernel(folder, name)
 
+    def detach(self, inode: Inode) -> bool:
+        """Make an inode whose note others have changed fit to be opened; False if it is gone.
+
+        It shows its own, older text; appends will be put behind whatever is the head then.
+        """
+        try:
+            info = self._service.view(tree.get, inode.node)
+        except NotFound:
+            return False
+        if info.note is None or info.parent == 0 or inode.sha256 is None:
+            return False
+        if inode.file is None or not inode.file.handles:
+            inode.file = File(_DETACHED)
+            inode.file.load(self._mounted.text(inode.sha256))
+            inode.file.mode, inode.file.base_mtime = info.mode, info.mtime
+        return True
+
     def lock(self, inode: Inode) -> trio.Lock:
         """Return what is held while a file's text is being committed."""
         file = _file(inode)
@@ -251,19 +267,24 @@ class Texts:
                 return
             if closed is not None and not _is_due(closed, file):
                 return
-            data = bytes(self.buffer(inode))
+            data, text = bytes(self.buffer(inode)), None
             try:
                 text = await self._service.screen(data)
-            except MemfsError:
-                self._roll_back(inode)
-                raise
-            try:
                 await self._save(inode, file, text)
-            except _REFUSALS as error:
-                await self._keep_refused(inode, file, text, error)
+            except InvalidText as error:
+                # in the middle of a character, as when a child closes its copy: it may go on
+                if not can_become_utf8(data):
+                    self._refuse_all(inode, error)
+                    self._roll_back(inode)
                 raise
-            except SecretRefused:  # made by the head's end and the appended text's start
+            except SecretRefused as error:
+                self._refuse_all(inode, error)
                 self._roll_back(inode)
+                raise
+            except _REFUSALS as error:
+                self._refuse_all(inode, error)
+                if text is not None:
+                    await self._keep_refused(inode, file, text, error)
                 raise
 
     async def _save(self, inode: Inode, file: File, text: Text) -> None:
@@ -324,9 +345,14 @@ class Texts:
         for old in {inode, there} - {None}:
             assert old is not None
             self._mounted.supersede(old)
-        self._forget_entry(inode, info)
+        self._forget_entry(inode)
 
-    def _forget_entry(self, inode: Inode, info: NodeInfo) -> None:
+    def _forget_entry(self, inode: Inode) -> None:
+        """Have the kernel look up again what a stale inode's name leads to."""
+        try:
+            info = self._service.view(tree.get, inode.node)
+        except NotFound:
+            return
         folder = inode.attached.by_node.get(info.parent)
         if folder is not None:
             self._mounted.tell_kernel(folder, info.name)
@@ -356,17 +382,22 @@ class Texts:
             self._abandon(inode)
             return
         self._mounted.supersede(inode)
-        try:
-            info = self._service.view(tree.get, inode.node)
-        except NotFound:
-            return
-        self._forget_entry(inode, info)
+        self._forget_entry(inode)
 
     def _check(self, buffer: bytearray, offset: int, data: bytes) -> None:
+        self._service.require_space()
         if max(len(buffer), offset + len(data)) > limits.NOTE_BYTES:
             raise _too_long()
         if not can_become_utf8(data):
             raise InvalidText("a note is UTF-8 text: encode it, or keep binary files elsewhere")
+
+    def _refuse_all(self, inode: Inode, error: MemfsError) -> None:
+        """Let every handle whose writes are lost with this commit say so at its close."""
+        file = _file(inode)
+        for fh in file.dirty_by:
+            handle = self._mounted.handles.get(fh)
+            if handle is not None:
+                handle.refused = error
 
     def _refuse_write(self, fh: int, handle: Handle, error: MemfsError) -> None:
         """Take back what this opening wrote, unless others wrote too."""
@@ -379,10 +410,17 @@ class Texts:
         file.dirty_by.discard(fh)
 
     def _roll_back(self, inode: Inode) -> None:
+        """Take back what is not committed; the name leads to a fresh inode from now on.
+
+        The kernel counts what it wrote to this one: an append would leave a gap.
+        """
         file = _file(inode)
         file.drop()
-        if inode.node != 0 or inode.sha256 is not None:
+        file.rolled_back = True
+        if inode.node != 0 and not inode.gone:
+            self._mounted.supersede(inode)
             self._mounted.tell_kernel(inode)
+            self._forget_entry(inode)
 
     def _grow_scratch(self, inode: Inode, end: int, *, shrink: bool = False) -> None:
         attached, now = inode.attached, len(self.buffer(inode))
@@ -411,3 +449,9 @@ def _too_long() -> TextTooLong:
 
 def _secret(name: str) -> SecretRefused:
     return SecretRefused(f"the text holds a credential ({name}): keep it out of memory")
+
+
+def _overwrite(buffer: bytearray, offset: int, data: bytes) -> None:
+    if offset > len(buffer):
+        buffer.extend(bytes(offset - len(buffer)))
+    buffer[offset : offset + len(data)] = data
