@@ -124,6 +124,8 @@ class Operations(pyfuse3.Operations):
         entry = self.names.lookup(self.mounted.folder(parent_inode), name)
         if self._retrying and ctx.pid in self._retrying and isinstance(entry, EntryAttributes):
             self._retrying[ctx.pid] = entry.st_ino
+            if not entry.st_ino:  # there is nothing to open any more: this retry is over
+                del self._retrying[ctx.pid]
         return entry
 
     @last
