@@ -4,6 +4,7 @@ A path conflict is the tree's own truth: a name is one entry, and an entry is a 
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 from memfs import limits
 from memfs.engine import log
@@ -54,7 +55,7 @@ def child(txn: Txn, store: StoreNo, parent: Node, name: str) -> NodeInfo | None:
     node, _ = keys.parse_dentry(value)
     info = NODE.get(txn, keys.node(node))
     if info is None:
-        raise _leads_nowhere(value)
+        raise _leads_nowhere(keys.node(node))
     return info
 
 
@@ -97,20 +98,17 @@ def list_folder(
     txn: Txn, store: StoreNo, folder: Node, after: str = "", limit: int = limits.SCAN_BATCH
 ) -> list[NodeInfo]:
     """Return up to *limit* nodes of a folder in byte order of names, after *after*."""
-    found: list[NodeInfo] = []
     start = keys.dentry(store, folder, after) + b"\0" if after else None
-    for _, value in txn.scan("dentry", keys.entries(store, folder), start):
-        if len(found) == limit:
-            break
-        info = NODE.get(txn, value[:8])  # a dentry's value begins with the node's key
-        if info is None:
-            raise _leads_nowhere(value)
-        found.append(info)
+    rows = islice(txn.scan("dentry", keys.entries(store, folder), start), limit)
+    wanted = [value[:8] for _, value in rows]  # a dentry's value begins with the node's key
+    found = NODE.get_many(txn, wanted)
+    if len(found) != len(wanted):
+        raise _leads_nowhere(min(set(wanted) - {keys.node(info.node) for info in found}))
     return found
 
 
-def _leads_nowhere(value: bytes) -> Corrupt:
-    return Corrupt(f"an entry leads to node {keys.parse_dentry(value)[0]}: run `memfs check`")
+def _leads_nowhere(key: bytes) -> Corrupt:
+    return Corrupt(f"an entry leads to node {keys.u64(key)}: run `memfs check`")
 
 
 def is_empty(txn: Txn, info: NodeInfo) -> bool:

@@ -37,7 +37,18 @@ def make(
 
 
 def of_node(inode: Inode, info: NodeInfo) -> EntryAttributes:
-    """Return the attributes of a folder or committed note; an uncommitted text shows its own."""
+    """Return the attributes of a folder or committed note; an uncommitted text shows its own.
+
+    Those of a note that is not open are made once for each record: a listing asks again for all.
+    """
+    if inode.file is None and info.note is not None:
+        if inode.shown is None or inode.shown_of is not info:
+            inode.shown, inode.shown_of = _of_node(inode, info), info
+        return inode.shown
+    return _of_node(inode, info)
+
+
+def _of_node(inode: Inode, info: NodeInfo) -> EntryAttributes:
     if info.note is None:
         mode, size, mtime = FOLDER_BITS | info.mode, 4096, info.mtime
         entry = make(inode.ino, inode.attached, mode, size, mtime, info.ctime)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from memfs.errors import MemfsError
-from memfs.types import NO_NODE, Node, Sha256, Time
+from memfs.types import NO_NODE, Node, NodeInfo, Sha256, Time
 
 if TYPE_CHECKING:
+    from pyfuse3 import EntryAttributes
+
     from memfs.fs.attached import Attached
 
 
@@ -112,6 +114,8 @@ class Inode:
         "place",
         "pushed",
         "sha256",
+        "shown",
+        "shown_of",
         "stale",
     )
 
@@ -128,6 +132,8 @@ class Inode:
         self.stale = False  # somebody else changed or removed the note
         self.gone = False  # its name was removed through this attachment
         self.pushed = False  # the kernel was given the text and has not forgotten the inode
+        self.shown: EntryAttributes | None = None  # attributes of the record `shown_of`
+        self.shown_of: NodeInfo | None = None
 
     def is_current(self, head: Sha256) -> bool:
         """Whether *head* is what this inode shows, or what its own commit just wrote."""

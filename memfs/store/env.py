@@ -53,7 +53,15 @@ class Txn:
     def get(self, table: str, key: bytes) -> bytes | None:
         """Return a copy of the value at *key*, or None."""
         try:
-            return cast("bytes | None", self._txn.get(key, db=self._dbi[table]))
+            return self._txn.get(key, db=self._dbi[table])  # pyright: ignore[reportReturnType] - without buffers it is bytes
+        except lmdb.Error as error:
+            _raise_ours(error)
+
+    def get_many(self, table: str, wanted: list[bytes]) -> list[tuple[bytes, bytes]]:
+        """Return (key, value) for those of *wanted* that are there, in the order given."""
+        try:
+            with self._txn.cursor(db=self._dbi[table]) as cursor:
+                return cursor.getmulti(wanted)  # pyright: ignore[reportReturnType]
         except lmdb.Error as error:
             _raise_ours(error)
 
@@ -102,10 +110,10 @@ class Txn:
                 step = cursor.iternext
             if not found:
                 return
-            for key, value in cast("Iterator[tuple[bytes, bytes]]", step()):
-                if not key.startswith(prefix):
+            for row in cast("Iterator[tuple[bytes, bytes]]", step()):
+                if not row[0].startswith(prefix):
                     return
-                yield key, value
+                yield row
 
     def count(self, table: str) -> int:
         """Return the number of rows of *table*."""

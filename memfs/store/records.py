@@ -13,16 +13,45 @@ from memfs.store.env import Txn
 R = TypeVar("R")
 
 RECORD_FORMAT = 1
+MEMO_RECORDS = 65_536
 _HEADER = bytes([RECORD_FORMAT])
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Table(Generic[R]):
-    """One table of records of one type."""
+class Memo(Generic[R]):
+    """Records by the bytes they were decoded from: what was unpacked lately needs no unpacking.
 
-    def __init__(self, name: str, record: type[R]) -> None:
+    Bytes decide, so nothing has to be told of a write. Two generations, each of at most
+    MEMO_RECORDS: the older goes when the younger is full. Threads may share one.
+    """
+
+    def __init__(self) -> None:
+        self.young: dict[bytes, R] = {}  # may be asked directly by those in a hurry
+        self._old: dict[bytes, R] = {}
+
+    def get(self, value: bytes) -> R | None:
+        """Return the record that *value* was unpacked to, or None."""
+        record = self.young.get(value)
+        if record is None:
+            record = self._old.get(value)
+            if record is not None:
+                self.add(value, record)
+        return record
+
+    def add(self, value: bytes, record: R) -> None:
+        """Remember what *value* was unpacked to."""
+        if len(self.young) >= MEMO_RECORDS:
+            self._old, self.young = self.young, {}
+        self.young[value] = record
+
+
+class Table(Generic[R]):
+    """One table of records of one type. memo: for one that is read far more than written."""
+
+    def __init__(self, name: str, record: type[R], memo: Memo[R] | None = None) -> None:
         self.name = name
         self._decode = msgspec.msgpack.Decoder(record).decode
+        self._memo = memo
 
     def pack(self, record: R) -> bytes:
         """Return *record* as bytes on disk."""
@@ -45,7 +74,27 @@ class Table(Generic[R]):
     def get(self, txn: Txn, key: bytes) -> R | None:
         """Return the record at *key*, or None."""
         value = txn.get(self.name, key)
-        return None if value is None else self.unpack(key, value)
+        return None if value is None else self._read(key, value)
+
+    def get_many(self, txn: Txn, wanted: list[bytes]) -> list[R]:
+        """Return the records at those of the keys *wanted* that are there, in the order given."""
+        found: list[R] = []
+        known = self._memo.young if self._memo else {}
+        for key, value in txn.get_many(self.name, wanted):
+            record = known.get(value)
+            found.append(self._read(key, value) if record is None else record)
+        return found
+
+    def _read(self, key: bytes, value: bytes) -> R:
+        """Return the record in *value*, as `unpack`, from the memo if there is one."""
+        memo = self._memo
+        if memo is None:
+            return self.unpack(key, value)
+        record = memo.get(value)
+        if record is None:
+            record = self.unpack(key, value)
+            memo.add(value, record)
+        return record
 
     def put(self, txn: Txn, key: bytes, record: R) -> None:
         """Write *record* at *key*."""
@@ -64,7 +113,7 @@ class Table(Generic[R]):
 
 
 STORE = Table("store", types.Store)
-NODE = Table("node", types.NodeInfo)
+NODE = Table("node", types.NodeInfo, Memo())
 VERSION = Table("version", types.Version)
 CHANGE = Table("change", types.Change)
 WORKER = Table("worker", types.Worker)
