@@ -51,6 +51,7 @@ class Config:
     keep_versions_ns: int | None = None  # None: all versions are kept
     log_level: str = "info"
     scratch_patterns: tuple[str, ...] = ()  # besides the built-in ones
+    listen: tuple[str, int] | None = None  # host and port of TCP; None: the unix socket only
     data_dir: Path = field(init=False)
     tasks_dir: Path = field(init=False)
     mount_dir: Path = field(init=False)
@@ -107,6 +108,17 @@ def parse_duration(text: str) -> int:
     if not match:
         raise errors.Invalid(f"{text!r} is not a duration: write a whole number and s, m, h, d, w")
     return int(match[1]) * _UNITS_NS[match[2]]
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT; an IPv6 address stands in brackets, port 0 is any.
+
+    Raises: Invalid.
+    """
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\s\[\]]+)):([0-9]{1,5})", text.strip())
+    if not match or int(match[3]) > 65_535:
+        raise errors.Invalid(f"{text!r} is not HOST:PORT: write for example 127.0.0.1:8765")
+    return match[1] or match[2], int(match[3])
 
 
 def socket_path(data_dir: Path) -> Path:

@@ -17,7 +17,10 @@ from daemon import guardian
 from daemon import log as logs
 from daemon.attachments import Attachments
 from daemon.config import Config, check_socket_folder
-from daemon.http.app import Cursors, Door, load_key, make_app, serve_http
+from daemon.http.app import make_app
+from daemon.http.cursor import Cursors, load_key
+from daemon.http.door import Door
+from daemon.http.serve import serve_http
 from daemon.mount import mount_fuse, remove_dead, serve_fuse, unmount_fuse
 from memfs.engine import scratch, stores, versions
 from memfs.engine.service import Service
@@ -105,13 +108,16 @@ class _Daemon:
             status=self.status,
         )
         async with trio.open_nursery() as nursery:
-            await nursery.start(
-                partial(serve_http, shutdown=self.stopping),
+            addresses: list[tuple[str, int]] = await nursery.start(
+                partial(serve_http, shutdown=self.stopping, listen=self.config.listen),
                 make_app(door),
                 self.config.socket_path,
+                door.caller,
                 name="http",
             )
             log.info("serving %s", self.config.workspace)
+            for host, port in addresses:
+                log.info("listening on %s port %d, with a key", host, port)
 
     async def settle(self, seq: Seq) -> None:
         """Return when mounts show everything up to *seq*, or after a few seconds."""

@@ -9,7 +9,8 @@ MemfsError
 ├── PathConflict                another note is at, above or below the path
 ├── PreconditionFailed          the note is not what the caller last saw
 ├── Conflict                    the state forbids it (own store, living head, live task)
-├── LimitReached · NoSpace · ReadOnly · Forbidden · Unsupported · CrossStore
+├── LimitReached · NoSpace · ReadOnly · Unsupported · CrossStore
+├── Unauthenticated · RateLimited · Forbidden (ReadOnlyKey · ScopeDenied)
 └── Unavailable                 the daemon is stopping, or another one holds the data
 
 Rules raise these and nothing else. Each class carries the errno a program on the mount sees, the
@@ -27,6 +28,7 @@ class MemfsError(Exception):
     errno: ClassVar[int] = _errno.EIO
     status: ClassVar[int] = 500
     type: ClassVar[str] = "api_error"
+    code: ClassVar[str | None] = None  # finer than type, for programs
 
 
 class Invalid(MemfsError):
@@ -144,6 +146,34 @@ class Forbidden(MemfsError):
     """The caller may not do this."""
 
     errno, status, type = _errno.EPERM, 403, "permission_error"
+
+
+class ReadOnlyKey(Forbidden):
+    """The caller's key only reads."""
+
+    code = "read_only_key"
+
+
+class ScopeDenied(Forbidden):
+    """The caller's key lacks the scope that this needs."""
+
+    code = "scope_denied"
+
+
+class Unauthenticated(MemfsError):
+    """No key, or none that is valid, where one is needed."""
+
+    errno, status, type = _errno.EACCES, 401, "authentication_error"
+
+
+class RateLimited(MemfsError):
+    """Too many failures lately; retry_after_s says when to come again."""
+
+    errno, status, type = _errno.EAGAIN, 429, "rate_limit_error"
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class Unsupported(MemfsError):

@@ -17,6 +17,7 @@ T = TypeVar("T")
 StoreId = NewType("StoreId", str)  # memstore_…
 NoteId = NewType("NoteId", str)  # mem_…
 VersionId = NewType("VersionId", str)  # memver_…
+KeyId = NewType("KeyId", str)  # apikey_…
 WorkerId = NewType("WorkerId", str)  # agt_…
 TaskId = NewType("TaskId", str)  # task_… or the caller's own
 StoreNo = NewType("StoreNo", int)  # u32, never reused
@@ -56,6 +57,19 @@ class Access(IntEnum):
         return self.name.lower()
 
 
+class Power(IntEnum):
+    """What a caller may do at all (SEMANTICS: Callers and keys)."""
+
+    PERSON = 0  # everything
+    AGENT = 1  # its own memory and what its live tasks attach
+    READONLY = 2  # read everything
+
+    @property
+    def word(self) -> str:
+        """The API's word: person, agent, readonly."""
+        return self.name.lower()
+
+
 class Record(msgspec.Struct, frozen=True, array_like=True):
     """Base of everything that is written to disk."""
 
@@ -71,10 +85,28 @@ class Actor(Record, frozen=True):
 
 
 class Caller(Record, frozen=True):
-    """Who asks: the actor, and for a mount the attachment the request came through (0: none)."""
+    """Who asks. attachment: what a mount's request came through (0: none).
+
+    worker: whose memory an agent's key reaches. scopes: the only ones that it has; None: all.
+    """
 
     actor: Actor
     attachment: AttachmentNo = AttachmentNo(0)
+    power: Power = Power.PERSON
+    worker: WorkerId | None = None
+    scopes: tuple[str, ...] | None = None
+
+
+class Key(Record, frozen=True):
+    """An API key; the secret itself is kept nowhere, its sha256 is the row's key."""
+
+    id: KeyId
+    name: str
+    power: Power
+    created_at: Time
+    worker: WorkerId | None = None  # of an agent's key
+    scopes: tuple[str, ...] | None = None  # None: unrestricted
+    revoked_at: Time | None = None
 
 
 class Text(Record, frozen=True):
@@ -207,6 +239,7 @@ class ChangeKind(IntEnum):
     ARCHIVE = 9  # a note left the tree or came back
     CREDENTIAL = 10
     REFUSED = 11
+    KEY = 12
 
 
 class Change(Record, frozen=True):

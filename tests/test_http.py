@@ -22,7 +22,10 @@ import pytest
 import trio
 
 from daemon.config import Config, check_socket_folder
-from daemon.http.app import Cursors, Door, load_key, make_app, serve_http
+from daemon.http.app import make_app
+from daemon.http.cursor import Cursors, load_key
+from daemon.http.door import Door
+from daemon.http.serve import serve_http
 from daemon.http.wire import parse_time, stamp
 from memfs.engine import notes
 from memfs.engine import path as paths
@@ -78,7 +81,7 @@ class Served:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.service.run)
                 serve = partial(serve_http, shutdown=self._shutdown)
-                await nursery.start(serve, make_app(door), self.config.socket_path)
+                await nursery.start(serve, make_app(door), self.config.socket_path, door.caller)
                 self._ready.set()
                 await self._shutdown.wait()
                 self.service.close()

@@ -35,8 +35,18 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     multiple=True,
     help="More file names that are temporary and make no version; repeat for more.",
 )
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Serve HTTP there, too, for those with a key (`memfs key create`). [default: the "
+    "workspace's unix socket only]",
+)
 def serve(
-    keep_versions: str | None, map_size: str | None, log_level: str, scratch: tuple[str, ...]
+    keep_versions: str | None,
+    map_size: str | None,
+    log_level: str,
+    scratch: tuple[str, ...],
+    listen: str | None,
 ) -> None:
     """Serve the workspace until SIGTERM or Ctrl-C. The folder is made if it is missing."""
     from daemon import config, run
@@ -50,6 +60,7 @@ def serve(
         map_size_bytes=config.default_map_size_bytes() if map_size is None else _size(map_size),
         log_level=log_level,
         scratch_patterns=scratch,
+        listen=None if listen is None else config.parse_listen(listen),
     )
     run.serve(chosen)
 

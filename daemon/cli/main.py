@@ -2,7 +2,7 @@
 
 import click
 
-from daemon.cli import daemon, history, notes, secrets, stores, tasks
+from daemon.cli import daemon, history, keys, notes, secrets, stores, tasks
 from daemon.cli.session import EXIT_CODES, Group
 
 _EPILOG = f"""{EXIT_CODES}
@@ -68,6 +68,7 @@ for command in (
     history.restore,
     history.redact,
     secrets.secret_group,
+    keys.key_group,
 ):
     cli.add_command(command)
 

@@ -29,6 +29,11 @@ def emit(answer: Any, lines: Callable[[], Iterable[str]]) -> None:  # noqa: ANN4
         say(line)
 
 
+def note(line: str) -> None:
+    """Print what is not part of the answer to standard error."""
+    click.echo(line, err=True)
+
+
 def emit_rows(rows: list[dict[str, Any]], lines: Callable[[], Iterable[str]]) -> None:
     """Print a whole listing, as one page if as JSON."""
     emit({"data": rows, "next_page": None}, lines)

@@ -7,11 +7,12 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from daemon.http import wire
-from daemon.http.door import TheDoor
+from daemon.http.door import Person, Sees, scope
 from memfs.engine import credentials
 from memfs.engine.service import Txn
 
-router = APIRouter(tags=["daemon"])
+open_router = APIRouter(tags=["daemon"])
+router = APIRouter(tags=["daemon"], dependencies=[scope("admin")])  # no key has this scope
 
 
 class Health(BaseModel):
@@ -31,21 +32,21 @@ class Status(BaseModel):
     seq: int  # of the newest committed change
 
 
-@router.get("/healthz", response_model=Health)
+@open_router.get("/healthz", response_model=Health)
 async def health() -> Response:
     """Say that the daemon answers."""
     return wire.reply(Health())
 
 
 @router.get("/v1/status", response_model=Status)
-async def status(door: TheDoor) -> Response:
+async def status(door: Sees) -> Response:
     """Return mounts, problems and counts."""
     known = {"version": version(), "pid": os.getpid(), "seq": door.service.feed.seq}
     return wire.reply(Status.model_validate(known | door.status()))
 
 
 @router.get("/v1/secrets", response_model=wire.Page[wire.Secret])
-async def list_secrets(door: TheDoor) -> Response:
+async def list_secrets(door: Sees) -> Response:
     """List the names of the registered credentials."""
 
     def read(txn: Txn) -> bytes:
@@ -56,7 +57,7 @@ async def list_secrets(door: TheDoor) -> Response:
 
 
 @router.post("/v1/secrets", response_model=wire.Secret, openapi_extra=wire.takes(wire.CreateSecret))
-async def add_secret(door: TheDoor, request: Request) -> Response:
+async def add_secret(door: Person, request: Request) -> Response:
     """Register a credential: from now on no text that holds it is accepted."""
     body = await wire.decode(request, wire.CreateSecret)
     made = await door.commit(credentials.add, body.name, body.secret)
@@ -65,7 +66,7 @@ async def add_secret(door: TheDoor, request: Request) -> Response:
 
 
 @router.delete("/v1/secrets/{name:path}", response_model=wire.Gone)
-async def remove_secret(door: TheDoor, name: str) -> Response:
+async def remove_secret(door: Person, name: str) -> Response:
     """Forget a registered credential."""
     await door.commit(credentials.remove, name)
     door.service.refresh_scanner()

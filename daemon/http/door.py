@@ -1,12 +1,18 @@
-"""What the routes are given: the service, who asks, and what only the daemon knows."""
+"""What the routes are given: the service, who asks, and what only the daemon knows.
+
+A route says in its signature what its caller must be: `Reads`, `Writes` or `Manages` a store that
+the path names, `Person`, `Sees` (all but agents), or `TheDoor` when it asks memfs.engine.access
+itself. `scope` is for whole routers.
+"""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, params
 
 from daemon.http.cursor import Cursors
+from memfs.engine import access
 from memfs.engine.service import Service, Txn
 from memfs.types import Attachment, Caller, Seq, Task, Time
 
@@ -16,7 +22,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """One way in.
+    """One way in; `caller` is of one request.
 
     settle: returns once the mounts have dropped what they cached of everything up to a seq and
     show the tasks of that seq; it bounds its own waiting.
@@ -27,10 +33,10 @@ class Door:
 
     service: Service
     cursors: Cursors
-    caller: Caller
     settle: Callable[[Seq], Awaitable[None]]
     mount_path: Callable[[Task, Attachment], str]
     status: Callable[[], dict[str, object]]
+    caller: Caller
 
     async def commit(
         self,
@@ -38,14 +44,62 @@ class Door:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Run a writing rule; when this returns it is on disk and visible through every mount."""
+        """Run a writing rule; when this returns it is on disk and visible through every mount.
+
+        Raises: what the rule raises; ReadOnlyKey.
+        """
+        access.check_writes(self.caller)
         result = await self.service.commit(rule, self.caller, *args, **kwargs)
         await self.settle(self.service.feed.seq)
         return result
 
 
-def _door(request: Request) -> Door:
-    return request.app.state.door
+# Dependencies are coroutines because FastAPI would send plain functions to a thread.
+
+
+async def _door(request: Request) -> Door:
+    return replace(request.app.state.door, caller=request.state.caller)
 
 
 TheDoor = Annotated[Door, Depends(_door)]
+
+
+async def _reads(door: TheDoor, memory_store_id: str) -> Door:
+    door.service.view(access.store, door.caller, memory_store_id)
+    return door
+
+
+async def _writes(door: TheDoor, memory_store_id: str) -> Door:
+    door.service.view(access.store_to_write, door.caller, memory_store_id)
+    return door
+
+
+async def _manages(door: TheDoor, memory_store_id: str) -> Door:
+    door.service.view(access.store_to_manage, door.caller, memory_store_id)
+    return door
+
+
+async def _person(door: TheDoor) -> Door:
+    access.check_person(door.caller)
+    return door
+
+
+async def _sees(door: TheDoor) -> Door:
+    access.check_not_agent(door.caller)
+    return door
+
+
+Reads = Annotated[Door, Depends(_reads)]
+Writes = Annotated[Door, Depends(_writes)]
+Manages = Annotated[Door, Depends(_manages)]
+Person = Annotated[Door, Depends(_person)]
+Sees = Annotated[Door, Depends(_sees)]
+
+
+def scope(name: str) -> params.Depends:
+    """Return the dependency of a router whose routes need a scope."""
+
+    async def check(door: TheDoor) -> None:
+        access.check_scope(door.caller, name)
+
+    return params.Depends(check)

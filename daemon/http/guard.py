@@ -1,10 +1,11 @@
-"""Around every route: a request id, a bound on the body, and an answer even for our own faults."""
+"""Around every route: a request id, who asks, a bound on the body, an answer even to our bugs."""
 
 import logging
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daemon.http import wire
+from daemon.http.callers import Callers, Entrance
 from memfs import ids
 from memfs.errors import Invalid, MemfsError
 
@@ -14,11 +15,15 @@ BODY_BYTES = 2**20  # a note's text with every byte escaped in JSON takes 600 Ki
 _DRAIN_BYTES = 2**26  # of a body that is too large: so that the client gets to read why
 
 
-class Guard:
-    """ASGI middleware; state.request_id holds what the answer's request-id header will say."""
+_OPEN = ("/healthz",)  # to everybody
 
-    def __init__(self, app: ASGIApp) -> None:
+
+class Guard:
+    """ASGI middleware: state.caller, and state.request_id, which the answer's header repeats."""
+
+    def __init__(self, app: ASGIApp, callers: Callers) -> None:
         self._app = app
+        self._callers = callers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -37,6 +42,9 @@ class Guard:
             await send(message)
 
         try:
+            if scope["path"] not in _OPEN:
+                entrance: Entrance = scope["state"]["entrance"]
+                scope["state"]["caller"] = self._callers.identify(entrance, scope["headers"])
             _check_betas(scope)
             body = await _read(receive)
             if body is None:

@@ -7,7 +7,7 @@ from typing import Annotated, Concatenate, ParamSpec
 from fastapi import APIRouter, Query, Request, Response
 
 from daemon.http import wire
-from daemon.http.door import TheDoor
+from daemon.http.door import Manages, Reads, Writes, scope
 from daemon.http.stores import check_live
 from memfs.engine import notes, stores, tree
 from memfs.engine import path as paths
@@ -17,14 +17,18 @@ from memfs.types import Caller, NodeInfo, NotePath, Sha256, Time
 
 P = ParamSpec("P")
 
-router = APIRouter(prefix="/v1/memory_stores/{memory_store_id}/memories", tags=["memories"])
+router = APIRouter(
+    prefix="/v1/memory_stores/{memory_store_id}/memories",
+    tags=["memories"],
+    dependencies=[scope("stores")],
+)
 
 Row = wire.Memory | wire.ArchivedMemory | wire.MemoryPrefix
 
 
 @router.post("", response_model=wire.Memory, openapi_extra=wire.takes(wire.CreateMemory))
 async def create(
-    door: TheDoor, request: Request, memory_store_id: str, view: wire.View = "basic"
+    door: Writes, request: Request, memory_store_id: str, view: wire.View = "basic"
 ) -> Response:
     """Make a note; never overwrites."""
     door.service.view(check_live, memory_store_id)
@@ -37,7 +41,7 @@ async def create(
 
 @router.get("", response_model=wire.Page[Row])
 async def list_memories(
-    door: TheDoor,
+    door: Reads,
     memory_store_id: str,
     path_prefix: str = "/",
     path: str | None = None,
@@ -51,7 +55,6 @@ async def list_memories(
 
     path (ours): only the note at exactly that path. archived (ours): the notes that were put away.
     """
-    door.service.view(stores.get, memory_store_id)
     prefix = paths.parse_prefix(path_prefix)
     exact = None if path is None else paths.parse(path)
     limit = min(limit, wire.FULL_PER_PAGE) if view == "full" else limit
@@ -76,7 +79,7 @@ async def list_memories(
 
 @router.get("/{memory_id}", response_model=wire.Memory | wire.ArchivedMemory)
 async def retrieve(
-    door: TheDoor, memory_store_id: str, memory_id: str, view: wire.View = "full"
+    door: Reads, memory_store_id: str, memory_id: str, view: wire.View = "full"
 ) -> Response:
     """Return one note, archived or not."""
 
@@ -90,7 +93,7 @@ async def retrieve(
     "/{memory_id}", response_model=wire.Memory, openapi_extra=wire.takes(wire.UpdateMemory)
 )
 async def update(
-    door: TheDoor,
+    door: Writes,
     request: Request,
     memory_store_id: str,
     memory_id: str,
@@ -114,7 +117,7 @@ async def update(
 
 @router.delete("/{memory_id}", response_model=wire.Gone)
 async def delete(
-    door: TheDoor,
+    door: Writes,
     memory_store_id: str,
     memory_id: str,
     expected_content_sha256: str | None = None,
@@ -130,9 +133,7 @@ async def delete(
     response_model=wire.ArchivedMemory,
     openapi_extra=wire.takes(wire.ArchiveMemory),
 )
-async def archive(
-    door: TheDoor, request: Request, memory_store_id: str, memory_id: str
-) -> Response:
+async def archive(door: Writes, request: Request, memory_store_id: str, memory_id: str) -> Response:
     """Put a note away: out of the tree and of recall, kept with its versions (ours)."""
     door.service.view(notes.get, memory_store_id, memory_id)
     door.service.view(check_live, memory_store_id)
@@ -142,14 +143,14 @@ async def archive(
 
 
 @router.post("/{memory_id}/unarchive", response_model=wire.Memory)
-async def unarchive(door: TheDoor, memory_store_id: str, memory_id: str) -> Response:
+async def unarchive(door: Writes, memory_store_id: str, memory_id: str) -> Response:
     """Bring an archived note back to its path (ours)."""
     rule = shown(notes.unarchive, memory_store_id, "basic")
     return wire.reply(await door.commit(rule, memory_store_id, memory_id))
 
 
 @router.post("/{memory_id}/purge", response_model=wire.Gone)
-async def purge(door: TheDoor, memory_store_id: str, memory_id: str) -> Response:
+async def purge(door: Manages, memory_store_id: str, memory_id: str) -> Response:
     """Remove a note, living or deleted, with everything that is kept of it (ours)."""
     await door.commit(notes.purge, memory_store_id, memory_id)
     return wire.reply(wire.Gone(type="memory_purged", id=memory_id))

@@ -5,15 +5,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from daemon.http import wire
-from daemon.http.door import TheDoor
-from memfs.engine import stores
+from daemon.http.door import Manages, Person, Reads, TheDoor, scope
+from memfs.engine import access, stores
 from memfs.engine.service import Txn
 
-router = APIRouter(prefix="/v1/memory_stores", tags=["memory stores"])
+router = APIRouter(
+    prefix="/v1/memory_stores", tags=["memory stores"], dependencies=[scope("stores")]
+)
 
 
 @router.post("", response_model=wire.MemoryStore, openapi_extra=wire.takes(wire.CreateStore))
-async def create(door: TheDoor, request: Request) -> Response:
+async def create(door: Person, request: Request) -> Response:
     """Make an empty store. Names need not be unique."""
     body = await wire.decode(request, wire.CreateStore)
     made = await door.commit(stores.create, body.name, body.description or "", body.metadata)
@@ -39,6 +41,7 @@ async def list_stores(
     def read(txn: Txn) -> bytes:
         found = stores.list_page(
             txn,
+            only=access.reach(txn, door.caller),
             include_archived=include_archived,
             since=first,
             until=last,
@@ -53,7 +56,7 @@ async def list_stores(
 
 
 @router.get("/{memory_store_id}", response_model=wire.MemoryStore)
-async def retrieve(door: TheDoor, memory_store_id: str) -> Response:
+async def retrieve(door: Reads, memory_store_id: str) -> Response:
     """Return one store, archived or not."""
     return wire.reply(wire.memory_store(door.service.view(stores.get, memory_store_id)))
 
@@ -63,7 +66,7 @@ async def retrieve(door: TheDoor, memory_store_id: str) -> Response:
     response_model=wire.MemoryStore,
     openapi_extra=wire.takes(wire.UpdateStore),
 )
-async def update(door: TheDoor, request: Request, memory_store_id: str) -> Response:
+async def update(door: Manages, request: Request, memory_store_id: str) -> Response:
     """Change name, description or metadata (a patch: null removes a key)."""
     door.service.view(check_live, memory_store_id)
     body = await wire.decode(request, wire.UpdateStore)
@@ -74,13 +77,13 @@ async def update(door: TheDoor, request: Request, memory_store_id: str) -> Respo
 
 
 @router.post("/{memory_store_id}/archive", response_model=wire.MemoryStore)
-async def archive(door: TheDoor, memory_store_id: str) -> Response:
+async def archive(door: Manages, memory_store_id: str) -> Response:
     """Make the store read-only for good. Again: unchanged."""
     return wire.reply(wire.memory_store(await door.commit(stores.archive, memory_store_id)))
 
 
 @router.delete("/{memory_store_id}", response_model=wire.Gone)
-async def delete(door: TheDoor, memory_store_id: str) -> Response:
+async def delete(door: Manages, memory_store_id: str) -> Response:
     """Remove the store with its notes and versions."""
     gone = await door.commit(stores.delete, memory_store_id)
     return wire.reply(wire.Gone(type="memory_store_deleted", id=gone.id))

@@ -5,18 +5,18 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from daemon.http import wire
-from daemon.http.door import Door, TheDoor
-from memfs.engine import stores, tasks, workers
+from daemon.http.door import Door, Person, TheDoor, scope
+from memfs.engine import access, stores, tasks
 from memfs.engine.service import Txn
 from memfs.errors import Invalid
 from memfs.types import Access, Task, Worker
 
-router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
-worker_router = APIRouter(prefix="/v1/workers", tags=["workers"])
+router = APIRouter(prefix="/v1/tasks", tags=["tasks"], dependencies=[scope("tasks")])
+worker_router = APIRouter(prefix="/v1/workers", tags=["workers"], dependencies=[scope("tasks")])
 
 
 @router.post("", response_model=wire.Task, openapi_extra=wire.takes(wire.CreateTask))
-async def create(door: TheDoor, request: Request) -> Response:
+async def create(door: Person, request: Request) -> Response:
     """Make a task of a worker, with its stores in their folders when this returns."""
     body = await wire.decode(request, wire.CreateTask)
     if body.id is not None and body.task_id is not None and body.id != body.task_id:
@@ -54,6 +54,7 @@ async def list_tasks(
     found = await door.service.scan(
         tasks.list_page,
         store_id=memory_store_id,
+        worker=door.caller.worker,
         include_ended=include_ended,
         limit=limit,
         after=door.cursors.open(page, listing),
@@ -65,11 +66,11 @@ async def list_tasks(
 @router.get("/{task_id}", response_model=wire.Task)
 async def retrieve(door: TheDoor, task_id: str) -> Response:
     """Return one task, live or ended."""
-    return wire.reply(_task(door, door.service.view(tasks.get, task_id)))
+    return wire.reply(_task(door, door.service.view(access.task, door.caller, task_id)))
 
 
 @router.post("/{task_id}/end", response_model=wire.Task)
-async def end(door: TheDoor, task_id: str) -> Response:
+async def end(door: Person, task_id: str) -> Response:
     """End a task: its folders go, the notes stay. Again: unchanged."""
     return wire.reply(_task(door, await door.commit(tasks.end, task_id)))
 
@@ -79,7 +80,7 @@ async def list_workers(door: TheDoor) -> Response:
     """List all workers in the order of making."""
 
     def read(txn: Txn) -> bytes:
-        rows = [_worker(txn, who) for who in workers.everything(txn)]
+        rows = [_worker(txn, who) for who in access.workers_seen(txn, door.caller)]
         return wire.encode(wire.Page(data=rows, next_page=None))
 
     return wire.reply(await door.service.scan(read))
@@ -88,7 +89,9 @@ async def list_workers(door: TheDoor) -> Response:
 @worker_router.get("/{name_or_id:path}", response_model=wire.Worker)
 async def retrieve_worker(door: TheDoor, name_or_id: str) -> Response:
     """Return one worker by id or name."""
-    return wire.reply(door.service.view(lambda txn: _worker(txn, workers.get(txn, name_or_id))))
+    return wire.reply(
+        door.service.view(lambda txn: _worker(txn, access.worker(txn, door.caller, name_or_id)))
+    )
 
 
 def _task(door: Door, task: Task) -> wire.Task:

@@ -5,20 +5,22 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 
 from daemon.http import wire
-from daemon.http.door import TheDoor
+from daemon.http.door import Manages, Reads, Writes, scope
 from daemon.http.memories import shown
-from memfs.engine import notes, stores, versions
+from memfs.engine import notes, versions
 from memfs.engine.service import Txn
 from memfs.types import Actor, Operation, Page, Version
 
 router = APIRouter(
-    prefix="/v1/memory_stores/{memory_store_id}/memory_versions", tags=["memory versions"]
+    prefix="/v1/memory_stores/{memory_store_id}/memory_versions",
+    tags=["memory versions"],
+    dependencies=[scope("stores")],
 )
 
 
 @router.get("", response_model=wire.Page[wire.MemoryVersion])
 async def list_versions(
-    door: TheDoor,
+    door: Reads,
     memory_store_id: str,
     since: Annotated[str | None, Query(alias="created_at[gte]")] = None,
     until: Annotated[str | None, Query(alias="created_at[lte]")] = None,
@@ -33,7 +35,6 @@ async def list_versions(
     view: wire.View = "basic",
 ) -> Response:
     """List versions, newest first. task_id and session_id are the same."""
-    door.service.view(stores.get, memory_store_id)
     first = wire.parse_time("created_at[gte]", since)
     last = wire.parse_time("created_at[lte]", until, end=True)
     what = None if operation is None else Operation[operation.upper()]
@@ -70,7 +71,7 @@ async def list_versions(
 
 @router.get("/{memory_version_id}", response_model=wire.MemoryVersion)
 async def retrieve(
-    door: TheDoor, memory_store_id: str, memory_version_id: str, view: wire.View = "full"
+    door: Reads, memory_store_id: str, memory_version_id: str, view: wire.View = "full"
 ) -> Response:
     """Return one version; a redacted one has nulls."""
 
@@ -82,7 +83,7 @@ async def retrieve(
 
 
 @router.post("/{memory_version_id}/redact", response_model=wire.MemoryVersion)
-async def redact(door: TheDoor, memory_store_id: str, memory_version_id: str) -> Response:
+async def redact(door: Manages, memory_store_id: str, memory_version_id: str) -> Response:
     """Empty a version for good; who and when stay. Again: unchanged."""
     emptied = await door.commit(versions.redact, memory_store_id, memory_version_id)
     return wire.reply(wire.memory_version(memory_store_id, emptied, None))
@@ -90,7 +91,7 @@ async def redact(door: TheDoor, memory_store_id: str, memory_version_id: str) ->
 
 @router.post("/{memory_version_id}/restore", response_model=wire.Memory)
 async def restore(
-    door: TheDoor, memory_store_id: str, memory_version_id: str, view: wire.View = "basic"
+    door: Writes, memory_store_id: str, memory_version_id: str, view: wire.View = "basic"
 ) -> Response:
     """Write a version's text as a new version and return the note (ours)."""
     rule = shown(notes.restore, memory_store_id, view)

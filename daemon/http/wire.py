@@ -13,7 +13,7 @@ from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memfs import types
-from memfs.errors import Invalid, MemfsError, PathConflict
+from memfs.errors import Invalid, MemfsError, PathConflict, RateLimited
 
 S = TypeVar("S", bound=BaseModel)
 T = TypeVar("T")
@@ -397,12 +397,12 @@ class CreateSecret(Body):
     secret: str
 
 
-BODIES = (CreateStore, UpdateStore, CreateMemory, UpdateMemory, ArchiveMemory, CreateTask,
-          CreateSecret)  # fmt: skip
+BODIES: list[type[BaseModel]] = []  # what routes read themselves, for OpenAPI
 
 
 def takes(shape: type[BaseModel]) -> dict[str, object]:
     """Return what OpenAPI says of a route whose body `decode` reads."""
+    BODIES.append(shape)
     schema = {"$ref": f"#/components/schemas/{shape.__name__}"}
     content = {"application/json": {"schema": schema}}
     return {"requestBody": {"required": True, "content": content}}
@@ -465,7 +465,13 @@ def refusal(error: MemfsError, request_id: str) -> Response:
             "conflicting_memory_id": error.conflicting_id,
             "conflicting_path": error.conflicting_path,
         }
+    if error.code is not None:
+        extra["code"] = error.code
     response = _problem(error.status, error.type, str(error), request_id, extra)
+    if isinstance(error, RateLimited):
+        response.headers["retry-after"] = str(error.retry_after_s)
+    if error.status == 401:
+        response.headers["www-authenticate"] = "Bearer"
     if error.status == 409:
         response.headers["x-should-retry"] = "false"  # the SDK retries a 409 otherwise
     return response

@@ -1,6 +1,6 @@
 """Stores: named sets of notes (SEMANTICS: Stores)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from memfs import ids, limits
 from memfs.engine import log
@@ -76,7 +76,12 @@ def get(txn: Txn, store_id: str) -> Store:
         store = STORE.get(txn, keys.store(StoreNo(no)))
         if store is not None and store.id == store_id:
             return store
-    raise NotFound(f"no memory store {store_id!r}: list them with `memfs store list`")
+    raise unknown(store_id)
+
+
+def unknown(store_id: str) -> NotFound:
+    """Return what is said of a store that is not there, or not for this caller."""
+    return NotFound(f"no memory store {store_id!r}: list them with `memfs store list`")
 
 
 def by_no(txn: Txn, no: StoreNo) -> Store:
@@ -120,10 +125,11 @@ def list_page(
     since: Time | None = None,
     until: Time | None = None,
     name: str | None = None,
+    only: Container[StoreNo] | None = None,
     limit: int = 20,
     after: str | None = None,
 ) -> Page[Store]:
-    """Return stores, newest first; after is a number from the page before."""
+    """Return stores, newest first; after is a number from the page before. only: among these."""
     items: list[Store] = []
     start = keys.store(StoreNo(int(after) - 1)) if after else None
     for _, store in STORE.scan(txn, start=start, reverse=True):
@@ -132,6 +138,7 @@ def list_page(
             or (since is not None and store.created_at < since)
             or (until is not None and store.created_at > until)
             or (name is not None and store.name != name)
+            or (only is not None and store.no not in only)
         ):
             continue
         if len(items) == limit:

@@ -7,6 +7,7 @@ from memfs import ids, limits
 from memfs.engine import log, stores, workers
 from memfs.engine.path import short_name
 from memfs.errors import Conflict, Invalid, NotFound
+from memfs.store import keys
 from memfs.store.env import Txn
 from memfs.store.records import TASK
 from memfs.types import (
@@ -22,6 +23,7 @@ from memfs.types import (
     Task,
     TaskId,
     Time,
+    WorkerId,
     evolve,
 )
 
@@ -105,6 +107,7 @@ def create(
         gid=gid,
     )
     TASK.put(txn, task.id.encode(), task)
+    txn.put("live", keys.live(task.worker_id, task.id), b"")
     _record(txn, caller, now, task)
     return task
 
@@ -116,8 +119,13 @@ def get(txn: Txn, task_id: str) -> Task:
     """
     task = TASK.get(txn, task_id.encode()[:511] or b"-")
     if task is None:
-        raise NotFound(f"no task {task_id!r}: list them with `memfs task list`")
+        raise unknown(task_id)
     return task
+
+
+def unknown(task_id: str) -> NotFound:
+    """Return what is said of a task that is not there, or not for this caller."""
+    return NotFound(f"no task {task_id!r}: list them with `memfs task list`")
 
 
 def everything(txn: Txn) -> Iterator[Task]:
@@ -126,15 +134,18 @@ def everything(txn: Txn) -> Iterator[Task]:
         yield task
 
 
-def live(txn: Txn) -> list[Task]:
-    """Return the tasks that have not ended."""
-    return [task for task in everything(txn) if task.ended_at is None]
+def live(txn: Txn, worker: WorkerId | None = None) -> list[Task]:
+    """Return the tasks that have not ended, of one worker or of all."""
+    prefix = b"" if worker is None else keys.live(worker)
+    found = (keys.live_task(key) for key, _ in txn.scan("live", prefix))
+    return [get(txn, key.decode()) for key in found]
 
 
 def list_page(
     txn: Txn,
     *,
     store_id: str | None = None,
+    worker: WorkerId | None = None,
     include_ended: bool = True,
     limit: int = 20,
     after: str | None = None,
@@ -142,8 +153,8 @@ def list_page(
     """Return tasks, newest first; after is the last id of the page before."""
     found = [
         task
-        for task in everything(txn)
-        if (include_ended or task.ended_at is None)
+        for task in (everything(txn) if include_ended else live(txn))
+        if (worker is None or task.worker_id == worker)
         and (store_id is None or any(a.store_id == store_id for a in task.attachments))
     ]
     found.sort(key=lambda task: (task.created_at, task.id), reverse=True)
@@ -163,6 +174,7 @@ def end(txn: Txn, caller: Caller, now: Time, task_id: str) -> Task:
         return task
     task = evolve(task, ended_at=now)
     TASK.put(txn, task.id.encode(), task)
+    txn.delete("live", keys.live(task.worker_id, task.id))
     _record(txn, caller, now, task)
     return task
 

@@ -39,7 +39,12 @@ def get(txn: Txn, name_or_id: str) -> Worker:
     for worker in everything(txn):
         if worker.name == name_or_id:
             return worker
-    raise NotFound(f"no worker {name_or_id!r}: list them with `memfs worker list`")
+    raise unknown(name_or_id)
+
+
+def unknown(name_or_id: str) -> NotFound:
+    """Return what is said of a worker that is not there, or not for this caller."""
+    return NotFound(f"no worker {name_or_id!r}: list them with `memfs worker list`")
 
 
 def everything(txn: Txn) -> Iterator[Worker]:

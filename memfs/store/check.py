@@ -13,6 +13,7 @@ from memfs.store import content, keys
 from memfs.store.env import FORMAT, Env, Txn
 from memfs.store.records import (
     CHANGE,
+    KEY,
     NODE,
     RECORD_FORMAT,
     REFUSED,
@@ -30,6 +31,7 @@ from memfs.types import (
     NodeInfo,
     NoteInfo,
     Operation,
+    Power,
     Seq,
     Sha256,
     Store,
@@ -44,9 +46,10 @@ _KEY_BYTES = {
     "store": (4, 4), "node": (8, 8), "dentry": (13, keys.DENTRY_BYTES), "archived": (12, 12),
     "content": (32, 32), "version": (12, 12), "by_note": (16, 16), "by_operation": (13, 13),
     "by_actor": (20, 20), "setback": (12, 12), "change": (8, 8), "refused": (12, 12),
+    "key": (32, 32),
 }  # fmt: skip
-_TEXT_KEYS = frozenset(("meta", "worker", "task", "credential"))
-_EMPTY_VALUES = frozenset(("archived", "by_note", "by_operation", "by_actor", "setback"))
+_TEXT_KEYS = frozenset(("meta", "worker", "task", "credential", "live"))
+_EMPTY_VALUES = frozenset(("archived", "by_note", "by_operation", "by_actor", "setback", "live"))
 _COUNTERS = ("node", "store", "attachment")
 
 
@@ -91,7 +94,7 @@ class _Checker:
             self.meta, self.stores_, self.trees, self.dentries, self.nodes, self.archived,
             self.versions, self.histories, self.by_operation, self.by_actor, self.setbacks,
             self.refused, self.contents, self.changes, self.workers,
-            self.tasks, self.credentials,
+            self.tasks, self.live, self.keys_, self.credentials,
         )  # fmt: skip
 
     # ---------------------------------------------------------------------------------- reading
@@ -598,6 +601,30 @@ class _Checker:
                 store = self.stores.get(each.store)
                 if store is not None and (store.id, store.root) != (each.store_id, each.root):
                     self.say("task", key, f"attachment {each.no} is of another store (I15)")
+
+    def live(self) -> None:
+        """Check that `live` is the tasks that have not ended."""
+        listed = {key for key, _ in self.raw("live")}
+        for key, task in self.rows(TASK):
+            row = keys.live(task.worker_id, task.id)
+            if task.ended_at is None and row not in listed:
+                self.say("task", key, "has not ended and is not in `live` (I18)")
+            if task.ended_at is None:
+                listed.discard(row)
+        for row in listed:  # a damaged task has been named already
+            if ("task", keys.live_task(row)) not in self.damaged:
+                self.say("live", row, "there is no such task that has not ended (I18)")
+
+    def keys_(self) -> None:
+        seen: set[str] = set()
+        for key, one in self.rows(KEY):
+            if one.id in seen:
+                self.say("key", key, f"the id {one.id} is there twice (I18)")
+            seen.add(one.id)
+            if (one.power is Power.AGENT) != (one.worker is not None):
+                self.say("key", key, "an agent's key names a worker, others do not (I18)")
+            elif one.worker is not None and self.lacks(WORKER, one.worker.encode()):
+                self.say("key", key, f"its worker {one.worker} is missing (I18)")
 
     def credentials(self) -> None:
         for key, value in self.raw("credential"):

@@ -15,9 +15,9 @@ from typing import NoReturn, Self, cast
 import lmdb
 
 from memfs.errors import Corrupt, FormatTooNew, NoSpace, Unavailable
-from memfs.store import keys
+from memfs.store import keys, upgrade
 
-FORMAT = 1  # FORMAT.md's version; a change there comes with an upgrade here
+FORMAT = 2  # FORMAT.md's version; a change there comes with an upgrade here
 MAP_SIZE_BYTES = 64 * 2**30  # address space, not disk: the file grows with use
 RESERVE_BYTES = 16 * 2**20  # kept back from growing writes, so that deletes still find pages
 _PAGE_BYTES = 4096
@@ -175,8 +175,12 @@ class Env:
             self._env.reader_check()
             # meta first: a newer format is refused before any table is made
             self.dbis = {"meta": self._env.open_db(b"meta")}
-            self._check_format()
+            found = self._check_format()
             self.dbis |= {name: self._env.open_db(name.encode()) for name in keys.TABLES}
+            if found < FORMAT:
+                with self.write() as txn:
+                    upgrade.run(txn, found)
+                    txn.put("meta", b"format", keys.pack_u64(FORMAT))
         except lmdb.Error as error:
             self.close()
             _raise_ours(error)
@@ -184,7 +188,7 @@ class Env:
             self.close()
             raise
 
-    def _check_format(self) -> None:
+    def _check_format(self) -> int:
         with self.write() as txn:
             found = txn.counter("format")
             if found > FORMAT:
@@ -194,6 +198,7 @@ class Env:
                 )
             if found == 0:
                 txn.put("meta", b"format", keys.pack_u64(FORMAT))
+            return found or FORMAT
 
     def read(self) -> Txn:
         """Begin a read transaction: a snapshot, about a microsecond, never across an await."""

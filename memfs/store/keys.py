@@ -17,17 +17,20 @@ worker        worker id                                Worker
 task          task id                                  Task
 refused       store:u32 n:u64                          Refused
 credential    name                                     what recognises a registered credential
+live          worker id, task id                       - (tasks that have not ended)
+key           sha256 of the secret:32 B                Key
 """
 
 import struct
 
 import xxhash
 
-from memfs.types import Actor, Node, Operation, Seq, Sha256, StoreNo
+from memfs.types import Actor, Node, Operation, Seq, Sha256, StoreNo, TaskId, WorkerId
 
 TABLES = (
     "meta", "store", "node", "dentry", "archived", "content", "version", "by_note",
     "by_operation", "by_actor", "setback", "change", "worker", "task", "refused", "credential",
+    "live", "key",
 )  # fmt: skip
 
 FOLDER, NOTE = 1, 2  # kind byte of a dentry
@@ -121,3 +124,13 @@ def by_actor(no: StoreNo, actor: Actor, seq: Seq) -> bytes:
     """Key of a version under who made it; a 64-bit hash, so readers compare the record too."""
     who = xxhash.xxh3_64_intdigest(f"{actor.type}\0{actor.id}".encode())
     return _u32_u64_u64.pack(no, who, seq)
+
+
+def live(worker: WorkerId, task: TaskId | str = "") -> bytes:
+    """Key of a living task of a worker; without a task, the prefix of all of the worker's."""
+    return f"{worker}\0{task}".encode()
+
+
+def live_task(key: bytes) -> bytes:
+    """Return the task's key of a `live` row."""
+    return key.partition(b"\0")[2]
