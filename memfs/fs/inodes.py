@@ -146,18 +146,6 @@ class Handle:
         self.refused: MemfsError | None = None  # this opening commits nothing more
 
 
-class Listing:
-    """One open folder. names: what was given out so far; a position is a number of names."""
-
-    __slots__ = ("control", "fits", "inode", "names")
-
-    def __init__(self, inode: Inode) -> None:
-        self.inode = inode
-        self.names: list[str] = []
-        self.fits = 32  # entries to read at a time, until a reply has shown how many it holds
-        self.control: list[tuple[str, bool]] | None = None  # .memfs: name, is a folder
-
-
 class Table:
     """All inodes by number."""
 

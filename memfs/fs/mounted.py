@@ -11,7 +11,8 @@ from memfs.engine.service import Service
 from memfs.errors import CrossStore, MemfsError, NotFound, ReadOnly
 from memfs.fs.attached import Attached
 from memfs.fs.control import Control
-from memfs.fs.inodes import Handle, Inode, Kind, Listing, Table
+from memfs.fs.inodes import Handle, Inode, Kind, Table
+from memfs.fs.listing import Listing
 from memfs.types import Attachment, AttachmentNo, Node, NodeInfo, Sha256, StoreNo, Task
 
 log = logging.getLogger(__name__)
@@ -143,6 +144,15 @@ class Mounted:
         attached.by_node[info.node] = inode
         if info.note is not None:
             inode.sha256 = info.note.sha256
+        return inode
+
+    def control(self, attached: Attached, parts: tuple[str, ...]) -> Inode:
+        """Return the inode of a path below .memfs, making it if there is none."""
+        inode = attached.control.get(parts)
+        if inode is None:
+            inode = self.table.add(Kind.CONTROL, attached)
+            inode.parts = parts
+            attached.control[parts] = inode
         return inode
 
     def supersede(self, inode: Inode) -> None:

@@ -1,4 +1,4 @@
-"""Folders and names: lookup, readdir, create, mkdir, unlink, rmdir, rename (SEMANTICS: Mount).
+"""Folders and names: lookup, create, mkdir, unlink, rmdir, rename (SEMANTICS: Mount).
 
 A folder shows the store's entries and, in front of them, what lives in this attachment only: new
 files that are not committed yet and scratch files. A note that was renamed to a scratch name is
@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from typing import Any
 
-from pyfuse3 import EntryAttributes, FileHandleT, ReaddirToken, readdir_reply
+from pyfuse3 import EntryAttributes
 
 from memfs.engine import files, notes, tree
 from memfs.engine.files import Save, Seen
@@ -29,7 +29,7 @@ from memfs.errors import (
 from memfs.fs import attr
 from memfs.fs.attached import Attached, Waiting
 from memfs.fs.control import Kind as ControlKind
-from memfs.fs.inodes import File, Inode, Kind, Listing
+from memfs.fs.inodes import File, Inode, Kind
 from memfs.fs.mounted import Mounted, Stale
 from memfs.fs.settle import Settle
 from memfs.fs.texts import Texts
@@ -72,17 +72,9 @@ class Names:
         attached = parent.attached
         parts = (*parent.parts, os.fsdecode(raw)) if parent.kind is Kind.CONTROL else ()
         kind = ControlKind.FOLDER if not parts else await attached.folder.kind(parts)
-        inode = self._control_inode(attached, parts)
+        inode = self._mounted.control(attached, parts)
         inode.lookups += 1
         return await self.attr_control(inode, kind is ControlKind.FOLDER)
-
-    def _control_inode(self, attached: Attached, parts: tuple[str, ...]) -> Inode:
-        inode = attached.control.get(parts)
-        if inode is None:
-            inode = self._mounted.table.add(Kind.CONTROL, attached)
-            inode.parts = parts
-            attached.control[parts] = inode
-        return inode
 
     async def attr_control(self, inode: Inode, is_folder: bool | None = None) -> EntryAttributes:
         """Return the attributes of something below .memfs."""
@@ -123,85 +115,6 @@ class Names:
                 if inode.file is None or not inode.file.handles:
                     raise
         return attr.of_file(inode)
-
-    def opendir(self, inode: Inode) -> FileHandleT | Coroutine[Any, Any, FileHandleT]:
-        """Return a number for an open folder."""
-        if inode.kind is Kind.CONTROL:
-            return self._opendir_control(inode)
-        return FileHandleT(self._mounted.open_listing(Listing(self._mounted.folder(inode.ino))))
-
-    async def _opendir_control(self, inode: Inode) -> FileHandleT:
-        listing = Listing(inode)
-        found = await inode.attached.folder.list(inode.parts)
-        listing.control = [(name, kind is ControlKind.FOLDER) for name, kind in found]
-        return FileHandleT(self._mounted.open_listing(listing))
-
-    def readdir(
-        self, listing: Listing, start: int, token: ReaddirToken
-    ) -> Coroutine[Any, Any, None] | None:
-        """Give out entries from position *start* until the kernel's buffer is full.
-
-        Resumes after a name, so entries that come and go disturb nobody.
-        """
-        if listing.control is not None:
-            return self._readdir_control(listing, start, token)
-        names = listing.names
-        del names[start:]
-        while True:
-            batch = self._batch(listing.inode, names[-1] if names else "", listing.fits)
-            for name, inode, info in batch:
-                if inode is None:
-                    assert info is not None
-                    inode = self._mounted.of_node(listing.inode.attached, info)
-                entry = attr.of_file(inode) if info is None else attr.of_node(inode, info)
-                if not readdir_reply(token, name.encode(), entry, len(names) + 1):
-                    self._mounted.table.drop_unused(inode)
-                    listing.fits = len(names) - start + 1  # and one that shows it is full
-                    return None
-                inode.lookups += 1
-                names.append(name)
-            if not batch:
-                return None
-
-    def _batch(
-        self, folder: Inode, after: str, most: int
-    ) -> list[tuple[str, Inode | None, NodeInfo | None]]:
-        """Return the next entries in byte order of names: the store's and this attachment's."""
-        attached = folder.attached
-        if folder.stale:
-            return []
-        found = self._service.view(tree.list_folder, attached.store, folder.node, after, most)
-        fresh = attached.fresh.get(folder.node)
-        if not fresh and not attached.hidden:
-            return [(info.name, None, info) for info in found]
-        batch: dict[str, tuple[Inode | None, NodeInfo | None]] = {
-            info.name: (None, info)
-            for info in found
-            if (folder.node, info.name) not in attached.hidden
-        }
-        edge = found[-1].name.encode() if len(found) == most else None
-        floor = after.encode()
-        for name, inode in (fresh or {}).items():
-            raw = name.encode()
-            if raw > floor and (edge is None or raw <= edge):
-                batch[name] = (inode, None)
-        if found and not batch:  # all of them hidden: look further
-            return self._batch(folder, found[-1].name, most)
-        return sorted(
-            ((name, inode, info) for name, (inode, info) in batch.items()),
-            key=lambda row: row[0].encode(),
-        )
-
-    async def _readdir_control(self, listing: Listing, start: int, token: ReaddirToken) -> None:
-        assert listing.control is not None
-        inode = listing.inode
-        for position, (name, is_folder) in enumerate(listing.control[start:], start + 1):
-            child = self._control_inode(inode.attached, (*inode.parts, name))
-            entry = attr.of_control(child, self._service.now(), is_folder=is_folder)
-            if not readdir_reply(token, name.encode(), entry, position):
-                self._mounted.table.drop_unused(child)
-                return
-            child.lookups += 1
 
     # ---- making
 

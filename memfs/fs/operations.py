@@ -47,6 +47,7 @@ from memfs.fs.handler import handler, last
 from memfs.fs.inodes import File, Handle, Inode, Kind
 from memfs.fs.mounted import Mounted, Stale
 from memfs.fs.names import Names
+from memfs.fs.readdirs import Readdirs
 from memfs.fs.settle import Settle
 from memfs.fs.texts import Texts
 from memfs.types import Attachment, AttachmentNo, Task, Time
@@ -79,6 +80,7 @@ class Operations(pyfuse3.Operations):
         self._settle = Settle(self.progress)
         self.texts = Texts(self.mounted, self._settle)
         self.names = Names(self.mounted, self.texts, self._settle)
+        self.readdirs = Readdirs(self.mounted)
 
     # ---- for the daemon
 
@@ -158,14 +160,14 @@ class Operations(pyfuse3.Operations):
         found = self.mounted.inode(inode)
         if found.kind not in (Kind.FOLDER, Kind.CONTROL):
             raise NotAFolder("not a folder")
-        return self.names.opendir(found)
+        return self.readdirs.opendir(found)
 
     @handler
     def readdir(
         self, fh: FileHandleT, start_id: int, token: ReaddirToken
     ) -> Coroutine[Any, Any, None] | None:
         """Give out entries."""
-        return self.names.readdir(self.mounted.listings[fh], start_id, token)
+        return self.readdirs.readdir(self.mounted.listings[fh], start_id, token)
 
     @last
     def releasedir(self, fh: FileHandleT) -> None:
