@@ -133,8 +133,7 @@ class Names:
         Raises: PathConflict (exclusive, and the name is taken), ReadOnly, InvalidPath,
         StoreArchived, LimitReached.
         """
-        self._mounted.writable(parent.attached)
-        self._not_control(parent)
+        self.check_makes(parent)
         attached = self._mounted.folder(parent.ino).attached
         shown = ascii(raw.decode(errors="backslashreplace"))[1:-1]
         with self._mounted.explaining(attached, lambda: self._mounted.path_in(parent, shown)):
@@ -164,10 +163,28 @@ class Names:
         attached.put_fresh(inode, parent.node, name)
         return inode
 
+    async def mknod(self, parent: Inode, raw: bytes, mode: int) -> Inode:
+        """Make an empty file that nobody has open; a note is committed at once.
+
+        Raises: as create and Texts.commit.
+        """
+        inode = self.create(parent, raw, mode, exclusive=True, mkstemp=False, appends=False)
+        inode.lookups += 1
+        try:
+            if inode.kind is Kind.NOTE:
+                await self._texts.commit(inode)
+        except BaseException:
+            inode.lookups -= 1
+            if inode.place is not None:
+                self._drop_fresh(inode)
+            raise
+        self._texts.tidy(inode)
+        await self._settled(parent.attached)
+        return inode
+
     async def mkdir(self, parent: Inode, raw: bytes, mode: int) -> EntryAttributes:
         """Make a folder that stays until rmdir."""
-        self._mounted.writable(parent.attached)
-        self._not_control(parent)
+        self.check_makes(parent)
         name = check_name(raw)
         attached = self._mounted.folder(parent.ino).attached
         if self.find(parent, name) is not None:
@@ -187,22 +204,19 @@ class Names:
 
     def unlink(self, parent: Inode, raw: bytes) -> Coroutine[Any, Any, None] | None:
         """Remove a name. An open file goes on working; closing it brings nothing back."""
-        self._mounted.writable(parent.attached)
-        self._not_control(parent)
-        name, attached = check_name(raw), parent.attached
+        name, attached = self._entry(parent, raw), parent.attached
         fresh = attached.fresh_at(parent.node, name)
         if fresh is None:
             if (parent.node, name) in attached.hidden:
                 raise NotFound(f"nothing is called {name!r} here")
             return self._unlink(parent, name)
-        if self._texts.lock(fresh).locked():  # it is becoming a note at this moment
-            return self._unlink_after(fresh, parent, raw)
+        if self._texts.lock(fresh).locked():
+            return self._unlink_after(parent, name, raw)
         self._drop_fresh(fresh)
         return self._end_waiting(attached)
 
-    async def _unlink_after(self, fresh: Inode, parent: Inode, raw: bytes) -> None:
-        async with self._texts.lock(fresh):
-            pass
+    async def _unlink_after(self, parent: Inode, name: str, raw: bytes) -> None:
+        await self._committed(parent, name)
         left = self.unlink(parent, raw)
         if left is not None:
             await left
@@ -261,9 +275,7 @@ class Names:
 
     async def rmdir(self, parent: Inode, raw: bytes) -> None:
         """Remove an empty folder."""
-        self._mounted.writable(parent.attached)
-        self._not_control(parent)
-        name, attached = check_name(raw), parent.attached
+        name, attached = self._entry(parent, raw), parent.attached
         if attached.fresh_at(parent.node, name) is not None:
             raise NotAFolder(f"{name!r} is a file")
         info = self._service.view(tree.child, attached.store, parent.node, name)
@@ -287,20 +299,13 @@ class Names:
     ) -> None:
         """Move an entry to another name of the same attachment."""
         attached = parent.attached
-        self._mounted.writable(attached)
-        self._not_control(parent)
-        self._not_control(new_parent)
+        name, new_name = self._entry(parent, raw), self._entry(new_parent, new_raw)
         self._mounted.same(parent, new_parent)
-        name, new_name = check_name(raw), check_name(new_raw)
         if (parent.node, name) == (new_parent.node, new_name):
             return
-        # new files at both names may be becoming notes at this moment: let that end first
+        await self._committed(parent, name)
+        await self._committed(new_parent, new_name)
         async with AsyncExitStack() as held:
-            for folder, fresh in ((parent, name), (new_parent, new_name)):
-                inode = attached.fresh_at(folder.node, fresh)
-                if inode is not None:
-                    async with self._texts.lock(inode):
-                        pass
             covered = self.find(new_parent, new_name)
             if covered is not None:  # and what is replaced must commit nothing any more
                 await held.enter_async_context(self._held(covered[0]))
@@ -469,16 +474,43 @@ class Names:
 
     # ---- shared
 
+    async def _committed(self, parent: Inode, name: str) -> None:
+        """Wait while a new file at an entry is becoming a note."""
+        fresh = parent.attached.fresh_at(parent.node, name)
+        if fresh is not None:
+            async with self._texts.lock(fresh):
+                pass
+
     def _held(self, inode: Inode) -> AbstractAsyncContextManager[None]:
         """Hold off commits of an open file."""
         return nullcontext() if inode.file is None else self._texts.lock(inode)
 
-    def _not_control(self, parent: Inode) -> None:
+    def check_makes(self, parent: Inode) -> None:
+        """Check that names of a folder may be made, moved and removed.
+
+        Raises: ReadOnly, Stale (the task ended), NotFound (the folder was removed).
+        """
+        self._mounted.writable(parent.attached)
         if parent.kind is Kind.CONTROL:
-            raise ReadOnly(".memfs is read-only: write notes beside it")
+            raise read_only()
         if parent.stale:
             raise NotFound("the folder was removed: look again with ls")
+
+    def _entry(self, parent: Inode, raw: bytes) -> str:
+        """Return the name of an entry that may be moved or removed.
+
+        Raises: as check_makes; ReadOnly (it is .memfs), InvalidPath.
+        """
+        self.check_makes(parent)
+        if raw == _CONTROL and parent.node == parent.attached.attachment.root:
+            raise read_only()
+        return check_name(raw)
 
     async def _settled(self, attached: Attached) -> None:
         if self._mounted.others(attached):
             await self._settle.names(self._service.feed.seq)
+
+
+def read_only() -> ReadOnly:
+    """Return the error for a change of .memfs or of something below it."""
+    return ReadOnly(".memfs is read-only: write notes beside it")

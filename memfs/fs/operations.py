@@ -6,6 +6,7 @@ A handler that can answer at once is a plain call; one that has to wait returns 
 
 import logging
 import os
+import stat
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -38,7 +39,6 @@ from memfs.errors import (
     MemfsError,
     NotAFolder,
     NotFound,
-    ReadOnly,
 )
 from memfs.feed import Progress
 from memfs.fs import attr, xattr
@@ -46,7 +46,7 @@ from memfs.fs.attached import Attached
 from memfs.fs.handler import handler, last
 from memfs.fs.inodes import File, Handle, Inode, Kind
 from memfs.fs.mounted import Mounted, Stale
-from memfs.fs.names import Names
+from memfs.fs.names import Names, read_only
 from memfs.fs.readdirs import Readdirs
 from memfs.fs.settle import Settle
 from memfs.fs.texts import Texts
@@ -225,6 +225,7 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
     ) -> EntryAttributes:
         """Refuse."""
+        self.names.check_makes(self._folder(parent_inode))
         raise Forbidden("memory holds notes and folders: no symbolic links")
 
     @handler
@@ -232,6 +233,7 @@ class Operations(pyfuse3.Operations):
         self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext
     ) -> EntryAttributes:
         """Refuse."""
+        self.names.check_makes(self._folder(new_parent_inode))
         raise Forbidden("memory holds notes and folders: no hard links")
 
     @handler
@@ -242,9 +244,18 @@ class Operations(pyfuse3.Operations):
         mode: ModeT,
         rdev: int,
         ctx: RequestContext,
-    ) -> EntryAttributes:
-        """Refuse."""
-        raise Forbidden("memory holds notes and folders: no devices, pipes or sockets")
+    ) -> Coroutine[Any, Any, EntryAttributes]:
+        """Make an empty file, as tar does that restores attributes; refuse anything else."""
+        parent = self._folder(parent_inode)
+        self.names.check_makes(parent)
+        if not stat.S_ISREG(mode):
+            raise Forbidden("memory holds notes and folders: no devices, pipes or sockets")
+        return self._mknod(parent, name, mode)
+
+    async def _mknod(self, parent: Inode, name: bytes, mode: int) -> EntryAttributes:
+        inode = await self.names.mknod(parent, name, mode)
+        entry = self._getattr(inode)
+        return entry if isinstance(entry, EntryAttributes) else await entry
 
     @handler
     def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
@@ -285,7 +296,7 @@ class Operations(pyfuse3.Operations):
         found = self.mounted.inode(inode)
         if found.kind is Kind.CONTROL:
             if flags & (os.O_ACCMODE | os.O_TRUNC):
-                raise ReadOnly(".memfs is read-only: write notes beside it")
+                raise read_only()
             return self._open_control(found)
         try:
             return self._open(found, flags, retry=self._retrying.pop(ctx.pid, 0) == inode)
@@ -420,7 +431,7 @@ class Operations(pyfuse3.Operations):
             raise Forbidden("the mount's root cannot be changed")
         found = self.mounted.inode(inode)
         if found.kind is Kind.CONTROL:
-            raise Forbidden(".memfs is read-only")
+            raise read_only()
         self.mounted.writable(found.attached)
         owner = found.attached
         if (fields.update_uid and attr.st_uid != owner.uid) or (
@@ -494,9 +505,8 @@ class Operations(pyfuse3.Operations):
 
     @handler
     def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
-        """Return the names of a note's attributes."""
-        found = self.mounted.table.get(inode)
-        return [] if found is None else [XAttrNameT(name) for name in xattr.names(found)]
+        """Return nothing: what is listed, programs copy, and what memfs knows cannot be set."""
+        return []
 
     @handler
     def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:

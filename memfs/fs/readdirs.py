@@ -1,4 +1,4 @@
-"""Listing folders: the store's entries and what lives in this attachment only (SEMANTICS: Mount)."""
+"""Listing folders: the store's entries and those of this attachment (SEMANTICS: Mount)."""
 
 from collections.abc import Coroutine
 from typing import Any
