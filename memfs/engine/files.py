@@ -4,6 +4,8 @@ They end in the same versions, conflicts and limits as `notes`; what differs is 
 a rename may replace, a folder may be empty, a save knows the text it started from.
 """
 
+from collections.abc import Iterable
+
 from memfs.engine import log, notes, stores, tree
 from memfs.engine.secrets import Scanner, screen
 from memfs.errors import (
@@ -18,6 +20,7 @@ from memfs.store import content, keys
 from memfs.store.env import Txn
 from memfs.store.records import NODE, VERSION
 from memfs.types import (
+    NO_NODE,
     Caller,
     ChangeKind,
     Node,
@@ -65,6 +68,28 @@ def check_create(txn: Txn, store_no: StoreNo, parent: Node, name: str) -> None:
     tree.check_fits(txn, parent, name)
     stores.check_room(store)
     txn.require_space()
+
+
+def check_new_files_fit(
+    txn: Txn, folder: Node, parent: Node, name: str, places: Iterable[tuple[Node, str]]
+) -> None:
+    """Check that new files below a folder, not committed yet, may move along with it.
+
+    places: folder and name of each new file of the store, wherever it is.
+    Raises: InvalidPath, NameTooLong, NotFound (the new parent).
+    """
+    above = tree.path_of(txn, tree.get(txn, parent))
+    top = f"{above if above != '/' else ''}/{name}"
+    for place, new_name in places:
+        names, node = [new_name], place
+        while node not in (folder, NO_NODE):
+            info = NODE.get(txn, keys.node(node))
+            if info is None:  # removed under the file
+                break
+            names.append(info.name)
+            node = info.parent
+        if node == folder:
+            tree.check_moved("/".join((top, *reversed(names))))
 
 
 def check_guard(txn: Txn, caller: Caller, info: NodeInfo, seen: Seen | None) -> None:

@@ -109,6 +109,7 @@ class Inode:
         "lookups",
         "node",
         "parts",
+        "path",
         "place",
         "pushed",
         "sha256",
@@ -124,6 +125,7 @@ class Inode:
         self.sha256: Sha256 | None = None  # the text that the kernel may have cached
         self.file: File | None = None
         self.place: tuple[Node, str] | None = None  # of scratch and of new files
+        self.path = ""  # where the writer last knew it; a refused text carries it
         self.parts: tuple[str, ...] = ()  # of .memfs
         self.stale = False  # somebody else changed or removed the note
         self.gone = False  # its name was removed through this attachment

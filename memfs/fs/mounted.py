@@ -2,7 +2,7 @@
 
 import errno
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 
 from memfs.engine import notes, tree
@@ -132,6 +132,10 @@ class Mounted:
         """Whether other attachments show the same store."""
         return len(self.by_store.get(attached.store, ())) > 1
 
+    def of_stores(self, stores: Iterable[StoreNo]) -> list[Attached]:
+        """Return the attachments of some stores."""
+        return [attached for store in stores for attached in self.by_store.get(store, ())]
+
     def of_node(self, attached: Attached, info: NodeInfo) -> Inode:
         """Return the inode that a node's name leads to now, making it if there is none."""
         inode = attached.by_node.get(info.node)
@@ -194,22 +198,30 @@ class Mounted:
 
     def path_in(self, folder: Inode, name: str) -> str:
         """Return the path of a folder's entry, for messages."""
-        return self._path(folder.node, name)
-
-    def place_of(self, inode: Inode) -> str:
-        """Return the path of a file, for messages and refused texts."""
-        if inode.place is not None:
-            return self._path(*inode.place)
         try:
-            return self.service.view(lambda txn: tree.path_of(txn, tree.get(txn, inode.node)))
-        except NotFound:
-            return f"/{inode.node}"
-
-    def _path(self, parent: Node, name: str) -> str:
-        try:
-            above = self.service.view(lambda txn: tree.path_of(txn, tree.get(txn, parent)))
+            return self._path(folder.node, name)
         except NotFound:
             return f"/{name}"
+
+    def place_of(self, inode: Inode) -> str:
+        """Return the path of a file, for messages and refused texts, and remember it.
+
+        When its place is lost: the last one that was remembered.
+        """
+        try:
+            if inode.place is not None:
+                inode.path = self._path(*inode.place)
+            else:
+                inode.path = self._path_of(inode.node)
+        except NotFound:
+            return inode.path or f"/{inode.node}"
+        return inode.path
+
+    def _path_of(self, node: Node) -> str:
+        return self.service.view(lambda txn: tree.path_of(txn, tree.get(txn, node)))
+
+    def _path(self, parent: Node, name: str) -> str:
+        above = self._path_of(parent)
         return f"{'' if above == '/' else above}/{name}"
 
     @contextmanager

@@ -279,8 +279,8 @@ class Names:
         if attached.fresh_at(parent.node, name) is not None:
             raise NotAFolder(f"{name!r} is a file")
         info = self._service.view(tree.child, attached.store, parent.node, name)
-        if info is not None and attached.fresh.get(info.node):
-            raise FolderNotEmpty(f"folder {name!r} is not empty: it holds new or temporary files")
+        if info is not None:
+            self._check_unused(parent, name, info.node)
         for place, waiting in list(attached.hidden.items()):
             if info is not None and place[0] == info.node:  # its folder goes, as far as seen here
                 await self._unlink_waiting(attached, place, waiting)
@@ -326,8 +326,15 @@ class Names:
             if not replace:
                 raise PathConflict(f"{new_name!r} is there already")
             self._check_replace(inode, there[0])
+            if there[0].kind is Kind.FOLDER:
+                self._check_unused(new_parent, new_name, there[0].node)
         if inode.kind is Kind.FOLDER:
+            places = self._new_files(inode.attached)
+            self._service.view(
+                files.check_new_files_fit, inode.node, new_parent.node, new_name, places
+            )
             await self._rename(parent, name, new_parent, new_name, None, replace=replace)
+            self._remember_places(inode.attached)
         elif self._mounted.scratch.matches(new_name, False) and (
             there is None or there[0].kind is Kind.SCRATCH
         ):
@@ -338,14 +345,49 @@ class Names:
             if inode.node == 0 or (there is not None and inode.file and inode.file.is_ahead):
                 await self._texts.commit(inode)
             await self._rename(parent, name, new_parent, new_name, inode, replace=replace)
+        if inode.path:
+            self._mounted.place_of(inode)
+
+    def _new_files(self, attached: Attached) -> list[tuple[Node, str]]:
+        """Return folder and name of every file of the store, anybody's, that is no note yet."""
+        return [
+            inode.place
+            for other in self._mounted.by_store.get(attached.store, ())
+            for there in other.fresh.values()
+            for inode in there.values()
+            if inode.kind is Kind.NOTE and inode.place is not None
+        ]
+
+    def _remember_places(self, attached: Attached) -> None:
+        """Let what is being written know where a moved folder took it."""
+        for handle in self._mounted.handles.values():
+            if handle.writes and handle.inode.attached is attached:
+                self._mounted.place_of(handle.inode)
 
     def _check_replace(self, inode: Inode, there: Inode) -> None:
         if inode.kind is Kind.FOLDER and there.kind is not Kind.FOLDER:
             raise NotAFolder("a folder cannot replace a file")
         if inode.kind is not Kind.FOLDER and there.kind is Kind.FOLDER:
             raise IsAFolder("a file cannot replace a folder")
-        if there.kind is Kind.FOLDER and inode.attached.fresh.get(there.node):
-            raise FolderNotEmpty("the folder is not empty: it holds new or temporary files")
+
+    def _check_unused(self, parent: Inode, name: str, node: Node) -> None:
+        """Check that no file that is not in the store would lose its folder.
+
+        Of other tasks' files those count that are open: they are about to become notes.
+        Raises: FolderNotEmpty.
+        """
+        attached = parent.attached
+        if attached.fresh.get(node):
+            raise FolderNotEmpty(f"folder {name!r} is not empty: it holds new or temporary files")
+        for other in self._mounted.by_store.get(attached.store, ()):
+            for inode in other.fresh.get(node, {}).values():
+                if inode.file is not None and inode.file.handles:
+                    with self._mounted.explaining(
+                        attached, lambda: self._mounted.path_in(parent, name)
+                    ):
+                        raise FolderNotEmpty(
+                            f"another task is writing in folder {name!r}: try again when it is done"
+                        )
 
     def _seen(self, parent: Inode, name: str) -> Seen | None:
         """Return what this task last opened at an entry, for the guard."""

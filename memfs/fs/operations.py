@@ -100,7 +100,7 @@ class Operations(pyfuse3.Operations):
         failed: list[str] = []
         for attached in list(self.mounted.attached.values()) if which is None else which:
             for inode in self.mounted.table.of(attached):
-                if inode.file is None or not inode.file.dirty_by or inode.kind is not Kind.NOTE:
+                if not self.texts.is_promised(inode):
                     continue
                 try:
                     await self.texts.commit(inode)
@@ -343,6 +343,8 @@ class Operations(pyfuse3.Operations):
             self._push(inode)
         file.handles += 1
         file.writers += writes
+        if writes:
+            self.mounted.place_of(inode)  # what is refused later says where it was meant to go
         if empties:
             self.texts.truncate(inode, 0)
         fh = self.mounted.open_handle(Handle(inode, writes=writes))
