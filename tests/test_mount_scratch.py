@@ -465,7 +465,7 @@ def test_vim_saves_as_one_version_of_the_same_note(S: Path, T: Path, api: Api, m
     note = note_id(S / "plan.md")
     for number, word in enumerate(("two", "three"), 2):
         sh_ok(
-            'timeout 20 vim -u NONE -N -i NONE -es -c "set backup backupcopy=$MODE" '
+            'timeout 20 vim -u NONE -N -i NONE -es -c "set backup backupcopy=$MODE backupskip=" '
             '-c "normal Go$WORD" -c wq "$F" < /dev/null',
             MODE=mode,
             WORD=word,

@@ -114,6 +114,7 @@ class Inode:
         "pushed",
         "sha256",
         "stale",
+        "temporary",
     )
 
     def __init__(self, ino: int, kind: Kind, attached: "Attached", node: Node = NO_NODE) -> None:
@@ -128,6 +129,7 @@ class Inode:
         self.path = ""  # where the writer last knew it; a refused text carries it
         self.parts: tuple[str, ...] = ()  # of .memfs
         self.stale = False  # somebody else changed or removed the note
+        self.temporary = False  # made here as mkstemp makes files, with a name that is no scratch
         self.gone = False  # its name was removed through this attachment
         self.pushed = False  # the kernel was given the text and has not forgotten the inode
 

@@ -159,6 +159,17 @@ class Mounted:
             attached.control[parts] = inode
         return inode
 
+    def placed(self, attached: Attached, parent: Node, name: str, info: NodeInfo) -> None:
+        """Note that *info* is the note at an entry now; it may have come back from its backup."""
+        moved = attached.backups.pop((parent, name), None)
+        if moved is None or moved.backup.node != info.node:
+            return
+        there, folder = attached.by_node.get(info.node), attached.by_node.get(parent)
+        if there is not None:
+            self.supersede(there)
+        if folder is not None:
+            self.tell_kernel(folder, moved.name)
+
     def supersede(self, inode: Inode) -> None:
         """Make an inode stale: its note is another's text now, or gone."""
         inode.stale = True

@@ -16,6 +16,8 @@ from pyfuse3 import EntryAttributes
 from memfs.engine import files, notes, tree
 from memfs.engine.files import Save, Seen
 from memfs.engine.path import RESERVED, check_name
+from memfs.engine.saves import Backup
+from memfs.engine.scratch import is_temporary_for
 from memfs.errors import (
     FolderNotEmpty,
     IsAFolder,
@@ -27,7 +29,7 @@ from memfs.errors import (
     ReadOnly,
 )
 from memfs.fs import attr
-from memfs.fs.attached import Attached, Waiting
+from memfs.fs.attached import Attached, Moved, Waiting
 from memfs.fs.control import Kind as ControlKind
 from memfs.fs.inodes import File, Inode, Kind
 from memfs.fs.mounted import Mounted, Stale
@@ -153,6 +155,7 @@ class Names:
                 with self._mounted.explaining(attached, place):
                     self._service.view(files.check_create, attached.store, parent.node, name)
             inode = self._mounted.table.add(Kind.NOTE, attached)
+            inode.temporary = mkstemp
             inode.file = file = File(None, bytearray())
             file.emptied = True
             file.appends = appends  # else it is not put behind what another task makes here
@@ -421,12 +424,11 @@ class Names:
             new_parent.node,
             new_name,
             self._seen(new_parent, new_name),
+            attached.backup_at(new_parent.node, new_name),
             replace=replace or (new_parent.node, new_name) in attached.hidden,
+            temporary=inode is not None and _is_temporary(inode, name, new_name),
         )
-        covered = attached.fresh_at(new_parent.node, new_name)
-        if covered is not None:
-            self._drop_fresh(covered)
-        attached.hidden.pop((new_parent.node, new_name), None)
+        self._placed(new_parent, new_name, info)
         if inode is None:
             if there is not None:
                 self._gone(attached, there.node)
@@ -435,6 +437,18 @@ class Names:
             self._gone(attached, info.node)
             attached.by_node.pop(inode.node, None)
             self._bind(inode, info)
+        elif info.note is not None and parent is new_parent and new_name.startswith(f"{name}."):
+            backup = Backup(info.node, info.note.version_id)
+            attached.note_backup(parent.node, name, Moved(backup, new_name))
+
+    def _placed(self, parent: Inode, name: str, info: NodeInfo) -> None:
+        """A rename ended at an entry: what was there in this attachment only is gone."""
+        attached = parent.attached
+        covered = attached.fresh_at(parent.node, name)
+        if covered is not None:
+            self._drop_fresh(covered)
+        attached.hidden.pop((parent.node, name), None)
+        self._mounted.placed(attached, parent.node, name, info)
 
     def _bind(self, inode: Inode, info: NodeInfo) -> None:
         """From now on *inode* is what a note's name leads to."""
@@ -496,12 +510,10 @@ class Names:
             new_name,
             save,
             self._seen(new_parent, new_name),
+            attached.backup_at(new_parent.node, new_name),
             replace=replace or (new_parent.node, new_name) in attached.hidden,
         )
-        covered = attached.fresh_at(new_parent.node, new_name)
-        if covered is not None:
-            self._drop_fresh(covered)
-        attached.hidden.pop((new_parent.node, new_name), None)
+        self._placed(new_parent, new_name, info)
         attached.take_fresh(inode)
         attached.scratch_bytes -= len(self._texts.buffer(inode))
         self._gone(attached, info.node)
@@ -551,6 +563,11 @@ class Names:
     async def _settled(self, attached: Attached) -> None:
         if self._mounted.others(attached):
             await self._settle.names(self._service.feed.seq)
+
+
+def _is_temporary(inode: Inode, name: str, new_name: str) -> bool:
+    """Whether a note was made to be renamed to *new_name*: by how it was made, or by its name."""
+    return inode.temporary or is_temporary_for(name, new_name)
 
 
 def read_only() -> ReadOnly:

@@ -321,7 +321,9 @@ class Texts:
                     save,
                     scanner,
                     file.waiting,
+                    attached.backup_at(*inode.place),
                 )
+                self._mounted.placed(attached, *inode.place, info)
         finally:
             file.committing = None
         ahead = file.mtime, file.dirty_by.copy(), file.emptied
