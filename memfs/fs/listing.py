@@ -1,6 +1,7 @@
 """One open folder, and what its positions mean (SEMANTICS: Mount, readdir)."""
 
 from memfs.fs.inodes import Inode
+from memfs.types import NodeInfo, Seq
 
 DOTS = 2  # positions 1 and 2 are behind `.` and `..`
 _KEPT = 65_536  # names that a handle remembers before a rewind makes it forget
@@ -14,12 +15,14 @@ class Listing:
     position is what sorts behind that name, whatever came and went.
     """
 
-    __slots__ = ("_names", "_positions", "control", "fits", "inode")
+    __slots__ = ("_names", "_positions", "ahead", "ahead_seq", "control", "inode", "last")
 
     def __init__(self, inode: Inode) -> None:
         self.inode = inode
-        self.fits = 32  # entries to read at a time, until a reply has shown how many it holds
         self.control: list[tuple[str, bool]] | None = None  # .memfs: name, is a folder
+        self.last = ""  # the name given out last
+        self.ahead: list[NodeInfo] = []  # what comes after it, last first, as of ahead_seq
+        self.ahead_seq = Seq(0)
         self._names: list[str] = []  # by position
         self._positions: dict[str, int] = {}
 
@@ -30,15 +33,12 @@ class Listing:
             self._positions.clear()
 
     def position(self, name: str) -> int:
-        """Return the position behind a name."""
+        """Return the position behind a name, which it keeps."""
         position = self._positions.get(name)
-        return len(self._names) + DOTS + 1 if position is None else position
-
-    def gave(self, name: str) -> None:
-        """Remember a name that was given out."""
-        if name not in self._positions:
+        if position is None:
             self._names.append(name)
-            self._positions[name] = len(self._names) + DOTS
+            position = self._positions[name] = len(self._names) + DOTS
+        return position
 
     def name_at(self, position: int) -> str | None:
         """Return the name that a position is behind, "" for the dots; None: never given out."""

@@ -3,7 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any
 
-from pyfuse3 import ROOT_INODE, FileHandleT, ReaddirToken, readdir_reply
+from pyfuse3 import ROOT_INODE, EntryAttributes, FileHandleT, ReaddirToken, readdir_reply
 
 from memfs.engine import tree
 from memfs.errors import NotFound
@@ -13,6 +13,8 @@ from memfs.fs.inodes import Inode, Kind
 from memfs.fs.listing import DOTS, Listing
 from memfs.fs.mounted import Mounted
 from memfs.types import NodeInfo
+
+_AHEAD = 256  # entries to read from the store at a time; a buffer of the kernel's takes some 25
 
 
 class Readdirs:
@@ -45,6 +47,8 @@ class Readdirs:
             return
         after = listing.name_at(start)
         if after is not None:
+            if after != listing.last:
+                listing.ahead, listing.last = [], after
             self._readdir(listing, after, token)
 
     def _dots(self, folder: Inode, start: int, token: ReaddirToken) -> bool:
@@ -77,49 +81,87 @@ class Readdirs:
         return above.ino
 
     def _readdir(self, listing: Listing, after: str, token: ReaddirToken) -> None:
-        given = 0
-        while True:
-            batch = self._batch(listing.inode, after, listing.fits)
-            for name, inode, info in batch:
-                if inode is None:
-                    assert info is not None
-                    inode = self._mounted.of_node(listing.inode.attached, info)
-                entry = attr.of_file(inode) if info is None else attr.of_node(inode, info)
-                if not readdir_reply(token, name.encode(), entry, listing.position(name)):
-                    self._mounted.table.drop_unused(inode)
-                    listing.fits = given + 1  # and one that shows it is full
-                    return
-                inode.lookups += 1
-                listing.gave(name)
-                after = name
-                given += 1
-            if not batch:
-                return
+        folder = listing.inode
+        attached = folder.attached
+        more = True
+        while more and not folder.stale:
+            if attached.hidden or attached.fresh.get(folder.node):
+                more = self._give_merged(listing, after, token)
+            else:
+                more = self._give_stored(listing, after, token)
+            after = listing.last
 
-    def _batch(
-        self, folder: Inode, after: str, most: int
-    ) -> list[tuple[str, Inode | None, NodeInfo | None]]:
+    def _give_stored(self, listing: Listing, after: str, token: ReaddirToken) -> bool:
+        """Give out the store's next entries; return whether there is room and something left.
+
+        What was read ahead is good as long as nothing was committed since.
+        """
+        attached, service = listing.inode.attached, self._service
+        if listing.ahead_seq != service.feed.seq or not listing.ahead:
+            listing.ahead_seq = service.feed.seq
+            node = listing.inode.node
+            found = service.view(tree.list_folder, attached.store, node, after, _AHEAD)
+            listing.ahead = found[::-1]
+        ahead, by_node = listing.ahead, attached.by_node
+        while ahead:
+            info = ahead[-1]
+            inode = by_node.get(info.node)
+            if inode is not None and inode.shown_of is info and inode.file is None:
+                entry = inode.shown  # the usual case, at once
+                assert entry is not None
+            else:
+                inode = self._mounted.of_node(attached, info)
+                entry = attr.of_node(inode, info)
+            if not self._give(listing, info.name, inode, entry, token):
+                return False
+            ahead.pop()
+        return listing.last != after
+
+    def _give_merged(self, listing: Listing, after: str, token: ReaddirToken) -> bool:
+        """As _give_stored, with what lives in this attachment only."""
+        listing.ahead = []
+        for name, inode, info in self._merged(listing.inode, after):
+            if inode is None:
+                assert info is not None
+                inode = self._mounted.of_node(listing.inode.attached, info)
+            entry = attr.of_file(inode) if info is None else attr.of_node(inode, info)
+            if not self._give(listing, name, inode, entry, token):
+                return False
+        return listing.last != after
+
+    def _give(
+        self,
+        listing: Listing,
+        name: str,
+        inode: Inode,
+        entry: EntryAttributes,
+        token: ReaddirToken,
+    ) -> bool:
+        """Give out an entry, which the kernel then knows; False if the buffer is full."""
+        if not readdir_reply(token, name.encode(), entry, listing.position(name)):
+            self._mounted.table.drop_unused(inode)
+            return False
+        inode.lookups += 1
+        listing.last = name
+        return True
+
+    def _merged(self, folder: Inode, after: str) -> list[tuple[str, Inode | None, NodeInfo | None]]:
         """Return the next entries in byte order of names: the store's and this attachment's."""
         attached = folder.attached
-        if folder.stale:
-            return []
-        found = self._service.view(tree.list_folder, attached.store, folder.node, after, most)
-        fresh = attached.fresh.get(folder.node)
-        if not fresh and not attached.hidden:
-            return [(info.name, None, info) for info in found]
+        found = self._service.view(tree.list_folder, attached.store, folder.node, after, _AHEAD)
         batch: dict[str, tuple[Inode | None, NodeInfo | None]] = {
             info.name: (None, info)
             for info in found
             if (folder.node, info.name) not in attached.hidden
         }
-        edge = found[-1].name.encode() if len(found) == most else None
+        edge = found[-1].name.encode() if len(found) == _AHEAD else None
         floor = after.encode()
-        for name, inode in (fresh or {}).items():
+        for name, inode in attached.fresh.get(folder.node, {}).items():
             raw = name.encode()
             if raw > floor and (edge is None or raw <= edge):
                 batch[name] = (inode, None)
         if found and not batch:  # all of them hidden: look further
-            return self._batch(folder, found[-1].name, most)
+            return self._merged(folder, found[-1].name)
         return sorted(
             ((name, inode, info) for name, (inode, info) in batch.items()),
             key=lambda row: row[0].encode(),
