@@ -94,7 +94,8 @@ async def restore(
 ) -> Response:
     """Write a version's text as a new version and return the note (ours)."""
     rule = shown(notes.restore, memory_store_id, view)
-    return wire.reply(await door.commit(rule, memory_store_id, memory_version_id))
+    scanner = door.service.scanner
+    return wire.reply(await door.commit(rule, memory_store_id, memory_version_id, scanner))
 
 
 def _version(txn: Txn, store_id: str, version: Version, view: wire.View) -> wire.MemoryVersion:
