@@ -230,8 +230,9 @@ def test_restore_of_a_deleted_note_makes_a_new_one_at_its_path(engine: Engine, s
 def test_restore_refuses_a_text_with_a_credential_that_was_registered_since(
     engine: Engine, store: Store
 ):
-    note, gone = make(engine, store, "/a", "it is hunter2-secret99", "two"), make(
-        engine, store, "/b", "hunter2-secret99 too"
+    note, gone = (
+        make(engine, store, "/a", "it is hunter2-secret99", "two"),
+        make(engine, store, "/b", "hunter2-secret99 too"),
     )
     engine.commit(notes.delete, store.id, gone.id)
     scanner = secrets.Scanner((secrets.register("mail", "hunter2-secret99", Time(0)),))

@@ -18,7 +18,7 @@ from hypercorn.utils import wrap_app  # pyright: ignore[reportUnknownVariableTyp
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
-from daemon.http import admin, memories, stores, tasks, versions, wire
+from daemon.http import admin, memories, refused, stores, tasks, versions, wire
 from daemon.http.cursor import Cursors, load_key
 from daemon.http.door import Door
 from daemon.http.guard import Guard
@@ -48,6 +48,7 @@ def make_app(door: Door) -> FastAPI:
         stores.router,
         memories.router,
         versions.router,
+        refused.router,
         tasks.router,
         tasks.worker_router,
         admin.router,

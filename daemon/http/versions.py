@@ -8,6 +8,7 @@ from daemon.http import wire
 from daemon.http.door import TheDoor
 from daemon.http.memories import shown
 from memfs.engine import notes, stores, versions
+from memfs.engine import path as paths
 from memfs.engine.service import Txn
 from memfs.types import Actor, Operation, Page, Version
 
@@ -28,11 +29,15 @@ async def list_versions(
     task_id: str | None = None,
     api_key_id: str | None = None,
     service_account_id: str | None = None,
+    path: str | None = None,
     page: str | None = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     view: wire.View = "basic",
 ) -> Response:
-    """List versions, newest first. task_id and session_id are the same."""
+    """List versions, newest first. task_id and session_id are the same.
+
+    path (ours): only those of a note that was at exactly that path then.
+    """
     door.service.view(stores.get, memory_store_id)
     first = wire.parse_time("created_at[gte]", since)
     last = wire.parse_time("created_at[lte]", until, end=True)
@@ -45,7 +50,8 @@ async def list_versions(
     }
     authors = [actor for actor, given in asked.items() if given is not None]
     limit = min(limit, wire.FULL_PER_PAGE) if view == "full" else limit
-    listing = f"versions {memory_store_id} {first} {last} {memory_id!r} {what} {authors}"
+    where = None if path is None else paths.parse(path)
+    listing = f"versions {memory_store_id} {first} {last} {memory_id!r} {what} {authors} {where!r}"
     after = door.cursors.open(page, listing)
 
     def read(txn: Txn) -> bytes:
@@ -57,6 +63,7 @@ async def list_versions(
                 note_id=memory_id,
                 operation=what,
                 actor=authors[0] if authors else None,
+                path=where,
                 since=first,
                 until=last,
                 limit=limit,
