@@ -92,9 +92,7 @@ def text_of(txn: Txn, store: StoreNo, n: int) -> bytes:
     return content.get(txn, past.refused_at(txn, store, n).sha256)
 
 
-def list_page(
-    txn: Txn, store_id: str, limit: int = 20, after: str | None = None
-) -> Page[Refused]:
+def list_page(txn: Txn, store_id: str, limit: int = 20, after: str | None = None) -> Page[Refused]:
     """Return refused texts, newest first; after is a number from the page before.
 
     Raises: NotFound (the store).
