@@ -192,6 +192,21 @@ def test_put_has_preconditions(memfs: Shell, store: str) -> None:
     assert memfs("cat", store, "a") == "two"
 
 
+def test_put_says_what_it_waits_for_on_a_terminal(memfs: Shell, store: str) -> None:
+    leader, follower = pty.openpty()
+    os.write(leader, b"typed\n\x04")
+    try:
+        done = memfs.process(
+            *("put", store, "a"), stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    finally:
+        os.close(leader)
+        os.close(follower)
+    assert done.returncode == 0
+    assert b"Ctrl-D" in done.stderr
+    assert memfs("cat", store, "a") == "typed\n"
+
+
 def test_each_of_many_puts_that_race_to_create_a_note_succeeds(memfs: Shell, store: str) -> None:
     processes = [
         subprocess.Popen(
@@ -785,6 +800,15 @@ def test_a_terminal_sees_no_escape_codes_and_a_pipe_sees_every_byte(
         os.close(follower)
     assert done.returncode == 0
     assert shown == b"red tab\t end\r\n"
+
+
+def test_json_holds_no_character_that_a_terminal_obeys(memfs: Shell, store: str) -> None:
+    text = "\x1b[31m \x7f \x9b2J \u00e9"
+    memfs("put", store, "a", stdin=text)
+    shown = memfs("--json", "cat", store, "a")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown)
+    assert "\u00e9" in shown
+    assert json.loads(shown)["content"] == text
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ MEANING = {
     Exit.NOT_RUNNING: "the daemon is not running, or is stopping",
     Exit.NOT_FOUND: "not found",
     Exit.REFUSED: "refused: the request or the text breaks a rule",
-    Exit.CONFLICT: "conflict: a name means several things, the path is taken, it was changed since",
+    Exit.CONFLICT: "conflict: path taken, note changed since, name not unique, a state forbids it",
     Exit.NO_SPACE: "no space left",
 }
 

@@ -83,7 +83,7 @@ def delete(store: str, yes: bool) -> None:
     client = session().client
     found = client.get("memory_stores", client.store_id(store))
     name = f"memory store {found['name']!r} ({found['id']})"
-    ask_before(f"delete {name} with its {found['memory_count']} notes and all versions", yes=yes)
+    ask_before(f"delete {name} with all its notes ({found['memory_count']}) and versions", yes=yes)
     gone = client.delete("memory_stores", found["id"])
     output.emit(gone, lambda: [f"deleted {gone['id']}"])
 
@@ -91,7 +91,9 @@ def delete(store: str, yes: bool) -> None:
 def _labels(given: tuple[str, ...]) -> dict[str, str]:
     for label in given:
         if "=" not in label:
-            raise click.BadParameter("write it as KEY=VALUE", param_hint="--metadata")
+            raise click.BadParameter(
+                f"{label!r} is not KEY=VALUE: write it so", param_hint="--metadata"
+            )
     return dict(label.split("=", 1) for label in given)
 
 

@@ -104,10 +104,10 @@ def _check_worker(client: Client, worker: str) -> None:
     from difflib import get_close_matches
 
     near = get_close_matches(worker, [row["name"] for row in rows], 1)
-    meant = f"did you mean {near[0]!r}? " if near else ""
+    meant = f" (did you mean {near[0]!r}?)" if near else ""
     raise Failure(
         Exit.NOT_FOUND,
-        f"no worker is called {worker!r}: {meant}List them with `memfs worker list`, or add "
+        f"no worker is called {worker!r}{meant}: list them with `memfs worker list`, or add "
         "--new-worker to make one",
     )
 

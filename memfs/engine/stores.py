@@ -296,7 +296,10 @@ def _encodes(text: str) -> bool:
 
 def _check_shared(store: Store, verb: str) -> None:
     if store.worker_id is not None:
-        raise Conflict(f"{store.name!r} is a worker's own memory store and cannot be {verb}")
+        raise Conflict(
+            f"{store.name!r} is a worker's own memory store and cannot be {verb}: delete its notes "
+            "instead"
+        )
 
 
 def _put(txn: Txn, store: Store) -> None:
