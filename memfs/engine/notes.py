@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from memfs import ids
 from memfs.engine import log, stores, tree, versions
 from memfs.engine import path as paths
+from memfs.engine.secrets import Scanner, screen
 from memfs.errors import Invalid, NotFound, PreconditionFailed
 from memfs.store import change, content, keys
 from memfs.store.env import Txn
@@ -284,18 +285,21 @@ def list_archived(txn: Txn, store_id: str) -> Iterator[NodeInfo]:
         yield tree.get(txn, Node(keys.parse_in_store(key)[1]))
 
 
-def restore(txn: Txn, caller: Caller, now: Time, store_id: str, version_id: str) -> NodeInfo:
+def restore(
+    txn: Txn, caller: Caller, now: Time, store_id: str, version_id: str, scanner: Scanner
+) -> NodeInfo:
     """Write an old version's text as a new version and return the note.
 
     A note that was deleted comes back as a new note at the version's path; an archived one must be
-    brought back first.
-    Raises: NotFound, Invalid (the version has no text), PathConflict, LimitReached, NoSpace.
+    brought back first. scanner: what counts as a credential now; more may than when it was written.
+    Raises: NotFound, Invalid (the version has no text), SecretRefused, PathConflict, LimitReached,
+    NoSpace.
     """
     version = versions.get(txn, store_id, version_id)
     stores.check_live(stores.by_no(txn, version.store))
     if version.sha256 is None or version.path is None:
         raise Invalid(f"version {version.id} has no text to restore: choose an older one")
-    text = Text(content.get(txn, version.sha256), version.sha256)
+    text = screen(content.get(txn, version.sha256), scanner)
     if NODE.get(txn, keys.node(version.node)) is None:
         return create(txn, caller, now, store_id, NotePath(version.path), text)
     return update(txn, caller, now, store_id, version.note_id, text)
