@@ -65,16 +65,18 @@ class Readdirs:
     def _above(self, folder: Inode) -> int:
         """Return the inode number of the folder that a folder is in."""
         attached = folder.attached
-        top = attached.by_node[attached.attachment.root].ino
+        if folder.stale:  # removed, or its task has ended, while it is open
+            return folder.ino
         if folder.kind is Kind.CONTROL:
-            parts = folder.parts
-            return self._mounted.control(attached, parts[:-1]).ino if parts else top
+            above = self._mounted.root(attached.no) if not folder.parts else None
+            above = above or self._mounted.control(attached, folder.parts[:-1])
+            return above.ino
         try:
             info = self._service.view(tree.get, folder.node)
             if info.parent == 0:
                 return ROOT_INODE
             parent = self._service.view(tree.get, info.parent)
-        except NotFound:  # removed while it is open
+        except NotFound:  # removed, and the news is not here yet
             return folder.ino
         above = self._mounted.of_node(attached, parent)
         self._mounted.table.drop_unused(above)
