@@ -1,8 +1,9 @@
 """The official anthropic SDK, unmodified and strict, sync and async, against a real daemon.
 
 A test module says `pytest_plugins = ("tests.mount", "tests.sdk")`, starts its daemon with LISTENS
-as its patch, and takes `sdk`: one client after the other, over the socket and over TCP with a person's key. Tests
-are written once: `sdk.do(call)` is a call's result, `sdk.every(listing)` all of its rows.
+as its patch, and takes `sdk`: one client after the other, over the socket and over TCP with a
+person's key. Tests are written once: `sdk.do(call)` is a call's result, `sdk.every(listing)` all of
+its rows.
 
 PYTEST_DONT_REWRITE (it is imported by name before it is a plugin)
 """
