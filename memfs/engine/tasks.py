@@ -1,7 +1,10 @@
-"""Tasks: runs of a worker with attachments frozen when made (SEMANTICS: Workers and tasks)."""
+"""Tasks: runs of a worker with attachments frozen when made (SEMANTICS: Workers and tasks).
+
+Sessions are tasks, too; only they have a title, metadata and an environment.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from memfs import ids, limits
 from memfs.engine import log, stores, workers
@@ -48,6 +51,9 @@ def create(
     task_id: str | None = None,
     uid: int | None = None,
     gid: int | None = None,
+    environment_id: str | None = None,
+    title: str = "",
+    metadata: Mapping[str, str] | None = None,
 ) -> Task:
     """Make a task of a worker (made too if the name is new) and return it.
 
@@ -57,7 +63,11 @@ def create(
     if task_id is not None and (not _ID.fullmatch(task_id) or set(task_id) <= {"."}):
         raise Invalid("a task id has 1 to 64 of A-Z a-z 0-9 . _ - and is not . or ..")
     if task_id is not None and TASK.get(txn, task_id.encode()) is not None:
-        raise Conflict(f"there is a task {task_id!r} already: choose another id")
+        raise Conflict(f"there is or was a task {task_id!r}: choose another id")
+    if environment_id is not None:
+        stores.check_prose("environment_id", environment_id, limits.ENVIRONMENT_ID_CHARS)
+    stores.check_prose("title", title, limits.TITLE_CHARS)
+    labels = stores.patch_metadata({}, metadata or {})
     if len(wanted) > limits.ATTACHMENTS_PER_TASK:
         raise Invalid(
             f"resources cannot contain more than {limits.ATTACHMENTS_PER_TASK} memory_store entries"
@@ -105,6 +115,9 @@ def create(
         attachments=tuple(made),
         uid=uid,
         gid=gid,
+        environment_id=environment_id,
+        title=title or None,
+        metadata=labels,
     )
     TASK.put(txn, task.id.encode(), task)
     txn.put("live", keys.live(task.worker_id, task.id), b"")
@@ -115,12 +128,17 @@ def create(
 def get(txn: Txn, task_id: str) -> Task:
     """Return a task, live or ended.
 
-    Raises: NotFound.
+    Raises: NotFound (also when it was deleted).
     """
-    task = TASK.get(txn, task_id.encode()[:511] or b"-")
-    if task is None:
+    task = find(txn, task_id)
+    if task is None or task.deleted_at is not None:
         raise unknown(task_id)
     return task
+
+
+def find(txn: Txn, task_id: str) -> Task | None:
+    """Return a task, also one that was deleted; None if there never was one."""
+    return TASK.get(txn, task_id.encode()[:511] or b"-")
 
 
 def unknown(task_id: str) -> NotFound:
@@ -129,9 +147,10 @@ def unknown(task_id: str) -> NotFound:
 
 
 def everything(txn: Txn) -> Iterator[Task]:
-    """Yield every task, in byte order of ids."""
+    """Yield every task that was not deleted, in byte order of ids."""
     for _, task in TASK.scan(txn):
-        yield task
+        if task.deleted_at is None:
+            yield task
 
 
 def live(txn: Txn, worker: WorkerId | None = None) -> list[Task]:
@@ -146,22 +165,64 @@ def list_page(
     *,
     store_id: str | None = None,
     worker: WorkerId | None = None,
+    include_live: bool = True,
     include_ended: bool = True,
+    since: Time | None = None,
+    until: Time | None = None,
+    oldest_first: bool = False,
     limit: int = 20,
     after: str | None = None,
 ) -> Page[Task]:
-    """Return tasks, newest first; after is the last id of the page before."""
+    """Return tasks, newest first unless told; after is what the page before ended with.
+
+    It is a place in the order, not a task: that one may have ended since, or be gone.
+    """
     found = [
         task
-        for task in (everything(txn) if include_ended else live(txn))
-        if (worker is None or task.worker_id == worker)
+        for task in (everything(txn) if include_ended else live(txn, worker))
+        if (include_live or task.ended_at is not None)
+        and (worker is None or task.worker_id == worker)
         and (store_id is None or any(a.store_id == store_id for a in task.attachments))
+        and (since is None or task.created_at >= since)
+        and (until is None or task.created_at <= until)
     ]
-    found.sort(key=lambda task: (task.created_at, task.id), reverse=True)
+    found.sort(key=_place, reverse=not oldest_first)
     if after is not None:
-        ranks = [task.id for task in found]
-        found = found[ranks.index(TaskId(after)) + 1 :] if after in ranks else []
-    return Page(found[:limit], found[limit - 1].id if len(found) > limit else None)
+        at, _, last = after.partition(" ")
+        place = (int(at), last)
+        found = [t for t in found if (_place(t) > place if oldest_first else _place(t) < place)]
+    more = len(found) > limit
+    return Page(
+        found[:limit], f"{found[limit - 1].created_at} {found[limit - 1].id}" if more else None
+    )
+
+
+def update(
+    txn: Txn,
+    caller: Caller,
+    now: Time,
+    task_id: str,
+    title: str | None = None,
+    metadata: Mapping[str, str | None] | None = None,
+) -> Task:
+    """Change what is given, of a live or ended task, and return it.
+
+    title: an empty one removes it. metadata is a patch: None removes a key.
+    Raises: NotFound, Invalid.
+    """
+    task = get(txn, task_id)
+    stores.check_prose("title", title or "", limits.TITLE_CHARS)
+    changed = evolve(
+        task,
+        title=task.title if title is None else title or None,
+        metadata=stores.patch_metadata(task.metadata, metadata or {}),
+    )
+    if changed == task:
+        return task
+    changed = evolve(changed, updated_at=now)
+    TASK.put(txn, task.id.encode(), changed)
+    _record(txn, caller, now, changed)
+    return changed
 
 
 def end(txn: Txn, caller: Caller, now: Time, task_id: str) -> Task:
@@ -172,16 +233,34 @@ def end(txn: Txn, caller: Caller, now: Time, task_id: str) -> Task:
     task = get(txn, task_id)
     if task.ended_at is not None:
         return task
-    task = evolve(task, ended_at=now)
-    TASK.put(txn, task.id.encode(), task)
-    txn.delete("live", keys.live(task.worker_id, task.id))
-    _record(txn, caller, now, task)
-    return task
+    return _end(txn, caller, now, evolve(task, ended_at=now))
+
+
+def delete(txn: Txn, caller: Caller, now: Time, task_id: str) -> Task:
+    """End a task if it lives, take it out of every listing, and return what it was.
+
+    Its row stays: the id is what versions name as their author, so it is not used again.
+    Raises: NotFound.
+    """
+    task = get(txn, task_id)
+    ended_at = now if task.ended_at is None else task.ended_at
+    return _end(txn, caller, now, evolve(task, ended_at=ended_at, deleted_at=now))
 
 
 def caller_of(task: Task, attachment: Attachment) -> Caller:
     """Return who writes through an attachment."""
     return Caller(Actor("session_actor", task.id), attachment.no)
+
+
+def _place(task: Task) -> tuple[int, str]:
+    return task.created_at, task.id
+
+
+def _end(txn: Txn, caller: Caller, now: Time, task: Task) -> Task:
+    TASK.put(txn, task.id.encode(), task)
+    txn.delete("live", keys.live(task.worker_id, task.id))
+    _record(txn, caller, now, task)
+    return task
 
 
 def _record(txn: Txn, caller: Caller, now: Time, task: Task) -> None:
