@@ -6,7 +6,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
-from daemon.http import admin, keys, memories, stores, tasks, versions, wire
+from daemon.http import admin, events, keys, memories, stores, tasks, versions, wire
 from daemon.http.callers import Callers
 from daemon.http.door import Door
 from daemon.http.guard import Guard
@@ -31,6 +31,7 @@ def make_app(door: Door) -> FastAPI:
         tasks.router,
         tasks.worker_router,
         keys.router,
+        events.router,
         admin.router,
         admin.open_router,
     ):
