@@ -89,6 +89,7 @@ class _Body:
     def __init__(self, receive: Receive, within_s: float) -> None:
         self._receive = receive
         self._within_s = within_s
+        self._until = trio.current_time() + within_s
         self._more = True
 
     async def _part(self) -> bytes:
@@ -105,7 +106,7 @@ class _Body:
         """
         parts: list[bytes] = []
         size = 0
-        with trio.move_on_after(self._within_s) as scope:
+        with trio.move_on_at(self._until) as scope:
             while self._more and size <= BODY_BYTES:
                 parts.append(await self._part())
                 size += len(parts[-1])
@@ -120,7 +121,7 @@ class _Body:
     async def skip(self) -> None:
         """Take what nobody has read, within bounds: a client that still sends reads no answer."""
         size = 0
-        with trio.move_on_after(self._within_s):
+        with trio.move_on_at(self._until):
             while self._more and size <= _DRAIN_BYTES:
                 try:
                     size += len(await self._part())
