@@ -6,7 +6,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
-from daemon.http import admin, events, keys, memories, stores, tasks, versions, wire
+from daemon.http import admin, events, keys, memories, metrics, stores, tasks, versions, wire
 from daemon.http.callers import Callers
 from daemon.http.door import Door
 from daemon.http.guard import Guard
@@ -23,7 +23,9 @@ def make_app(door: Door) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.door = door
-    app.add_middleware(Guard, callers=Callers(door.service))
+    app.state.metrics = numbers = metrics.Metrics()
+    door.service.on_commit = numbers.commit
+    app.add_middleware(Guard, callers=Callers(door.service), metrics=numbers)
     for router in (
         stores.router,
         memories.router,
@@ -32,6 +34,7 @@ def make_app(door: Door) -> FastAPI:
         tasks.worker_router,
         keys.router,
         events.router,
+        metrics.router,
         admin.router,
         admin.open_router,
     ):

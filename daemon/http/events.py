@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from daemon.http import wire
 from daemon.http.bounds import Bounds
 from daemon.http.door import Door, TheDoor, scope
+from daemon.http.metrics import Metrics
 from memfs import limits
 from memfs.engine import access, events
 from memfs.engine.service import Txn
@@ -101,12 +102,14 @@ class _Stream(Response):
         self._door = door
         self._seq = after
         self._only = only
+        self._metrics: Metrics = request.app.state.metrics
         self._stopping: trio.Event = request.state.stopping
         self._bounds: Bounds = request.state.bounds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the client leaves, its key is revoked or the daemon stops."""
-        await _until_first(partial(self._send, send), partial(_leaving, receive))
+        with self._metrics.event_stream():
+            await _until_first(partial(self._send, send), partial(_leaving, receive))
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import time
 
 import trio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -9,8 +10,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from daemon.http import wire
 from daemon.http.bounds import Bounds
 from daemon.http.callers import Callers, Entrance
+from daemon.http.metrics import Metrics
 from memfs import ids
-from memfs.errors import Invalid, MemfsError
+from memfs.errors import Invalid, MemfsError, RateLimited, Unauthenticated
 
 log = logging.getLogger(__name__)
 
@@ -24,9 +26,10 @@ _OPEN = ("/healthz",)  # to everybody
 class Guard:
     """ASGI middleware: state.caller, and state.request_id, which the answer's header repeats."""
 
-    def __init__(self, app: ASGIApp, callers: Callers) -> None:
+    def __init__(self, app: ASGIApp, callers: Callers, metrics: Metrics) -> None:
         self._app = app
         self._callers = callers
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -40,11 +43,13 @@ class Guard:
         body = _Body(receive, bounds.body_s)
         deadline = trio.CancelScope()
         started = False
+        begun = time.perf_counter()
 
         async def answer(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                self._count(scope, message["status"], time.perf_counter() - begun)
                 deadline.deadline = math.inf  # from here on the client's pace is bounded
                 message.setdefault("headers", []).append((b"request-id", request_id.encode()))
                 await body.skip()
@@ -68,11 +73,17 @@ class Guard:
         except _LeftError:
             return
         except MemfsError as error:
+            if isinstance(error, Unauthenticated | RateLimited):
+                self._metrics.auth_failure()
             await wire.refusal(error, request_id)(scope, receive, answer)
         except Exception:
             log.exception("bug in a route", extra={"request_id": request_id})
             if not started:
                 await wire.bug(request_id)(scope, receive, answer)
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", None)
+        self._metrics.request(route, scope["method"], status, seconds)
 
 
 class _LeftError(Exception):
