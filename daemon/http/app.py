@@ -6,7 +6,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
-from daemon.http import admin, events, keys, memories, metrics, stores, tasks, versions, wire
+from daemon.http import admin, docs, events, keys, memories, metrics, stores, tasks, versions, wire
 from daemon.http.callers import Callers
 from daemon.http.door import Door
 from daemon.http.guard import Guard
@@ -19,7 +19,7 @@ def make_app(door: Door) -> FastAPI:
         title="memfs",
         version=admin.version(),
         description="Memory stores, memories and versions in the shapes of Claude's memory API.",
-        redoc_url=None,
+        openapi_url=None,  # daemon.http.docs serves it: FastAPI's pages are from elsewhere
         redirect_slashes=False,
     )
     app.state.door = door
@@ -35,6 +35,7 @@ def make_app(door: Door) -> FastAPI:
         keys.router,
         events.router,
         metrics.router,
+        docs.router,
         admin.router,
         admin.open_router,
     ):
@@ -43,6 +44,7 @@ def make_app(door: Door) -> FastAPI:
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse)
     app.openapi = lambda: _openapi(app)
+    app.state.documents = docs.Documents(app.openapi)
     return app
 
 
