@@ -2,7 +2,18 @@
 
 import click
 
-from daemon.cli import daemon, history, keys, notes, refused, secrets, settings, stores, tasks
+from daemon.cli import (
+    daemon,
+    history,
+    keys,
+    notes,
+    refused,
+    secrets,
+    settings,
+    stores,
+    tasks,
+    watch,
+)
 from daemon.cli.exits import table
 from daemon.cli.session import Root
 
@@ -74,6 +85,7 @@ for command in (
     history.restore,
     history.redact,
     refused.refused_group,
+    watch.watch,
     secrets.secret_group,
     keys.key_group,
 ):

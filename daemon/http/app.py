@@ -8,8 +8,11 @@ from starlette.exceptions import HTTPException
 
 from daemon.http import (
     admin,
+    docs,
+    events,
     keys,
     memories,
+    metrics,
     refused,
     sessions,
     stores,
@@ -29,11 +32,13 @@ def make_app(door: Door) -> FastAPI:
         title="memfs",
         version=admin.version(),
         description="Memory stores, memories and versions in the shapes of Claude's memory API.",
-        redoc_url=None,
+        openapi_url=None,  # daemon.http.docs serves it: FastAPI's pages are from elsewhere
         redirect_slashes=False,
     )
     app.state.door = door
-    app.add_middleware(Guard, callers=Callers(door.service))
+    app.state.metrics = numbers = metrics.Metrics()
+    door.service.on_commit = numbers.commit
+    app.add_middleware(Guard, callers=Callers(door.service), metrics=numbers)
     for router in (
         stores.router,
         memories.router,
@@ -43,6 +48,9 @@ def make_app(door: Door) -> FastAPI:
         tasks.worker_router,
         sessions.router,
         keys.router,
+        events.router,
+        metrics.router,
+        docs.router,
         admin.router,
         admin.open_router,
     ):
@@ -51,6 +59,7 @@ def make_app(door: Door) -> FastAPI:
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse)
     app.openapi = lambda: _openapi(app)
+    app.state.documents = docs.Documents(app.openapi)
     return app
 
 
