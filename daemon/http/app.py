@@ -6,7 +6,19 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
-from daemon.http import admin, docs, events, keys, memories, metrics, stores, tasks, versions, wire
+from daemon.http import (
+    admin,
+    docs,
+    events,
+    keys,
+    memories,
+    metrics,
+    stores,
+    tasks,
+    transfer,
+    versions,
+    wire,
+)
 from daemon.http.callers import Callers
 from daemon.http.door import Door
 from daemon.http.guard import Guard
@@ -26,7 +38,9 @@ def make_app(door: Door) -> FastAPI:
     app.state.metrics = numbers = metrics.Metrics()
     door.service.on_commit = numbers.commit
     app.add_middleware(Guard, callers=Callers(door.service), metrics=numbers)
+    app.state.imports = transfer.Imports()
     for router in (
+        transfer.router,  # before the stores': "import" is no id
         stores.router,
         memories.router,
         versions.router,
