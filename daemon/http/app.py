@@ -17,6 +17,7 @@ from daemon.http import (
     sessions,
     stores,
     tasks,
+    transfer,
     versions,
     wire,
 )
@@ -39,7 +40,9 @@ def make_app(door: Door) -> FastAPI:
     app.state.metrics = numbers = metrics.Metrics()
     door.service.on_commit = numbers.commit
     app.add_middleware(Guard, callers=Callers(door.service), metrics=numbers)
+    app.state.imports = transfer.Imports()
     for router in (
+        transfer.router,  # before the stores': "import" is no id
         stores.router,
         memories.router,
         versions.router,

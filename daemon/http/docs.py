@@ -77,7 +77,7 @@ async def page(request: Request) -> Response:
 
 
 def render(found: Json) -> Iterator[str]:
-    """Yield the page of an OpenAPI document."""
+    """Yield the lines of the page for an OpenAPI document."""
     yield "<!doctype html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width">'

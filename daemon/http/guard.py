@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 import time
 
 import trio
@@ -19,8 +20,8 @@ log = logging.getLogger(__name__)
 BODY_BYTES = 2**20  # a note's text with every byte escaped in JSON takes 600 KiB
 _DRAIN_BYTES = 2**26  # of a body that nobody reads: so that the client gets to read why
 
-
 _OPEN = ("/healthz",)  # to everybody
+_STREAMED = re.compile(r"/v1/memory_stores/(?:[^/]+/)?import")  # the route reads the body itself
 
 
 class Guard:
@@ -63,8 +64,11 @@ class Guard:
                 entrance: Entrance = state["entrance"]
                 state["caller"] = self._callers.identify(entrance, scope["headers"])
             _check_betas(scope)
-            receive = _replay(await body.read(), receive)
-            deadline.deadline = trio.current_time() + bounds.answer_s
+            if _STREAMED.fullmatch(scope["path"]) is None:
+                receive = _replay(await body.read(), receive)
+                deadline.deadline = trio.current_time() + bounds.answer_s
+            else:
+                receive = body.receive
             with deadline:
                 await self._app(scope, receive, answer)
             if deadline.cancelled_caught and not started:
@@ -105,9 +109,14 @@ class _Body:
         self._until = trio.current_time() + within_s
         self._more = True
 
-    async def _part(self) -> bytes:
+    async def receive(self) -> Message:
+        """Take a part, as ASGI has it."""
         message = await self._receive()
         self._more = message.get("more_body", False)
+        return message
+
+    async def _part(self) -> bytes:
+        message = await self.receive()
         if message["type"] == "http.disconnect":
             raise _LeftError
         return message.get("body", b"")

@@ -88,9 +88,16 @@ def text_of(txn: Txn, info: NodeInfo) -> bytes:
 
 
 def create(
-    txn: Txn, caller: Caller, now: Time, store_id: str, path: NotePath, text: Text
+    txn: Txn,
+    caller: Caller,
+    now: Time,
+    store_id: str,
+    path: NotePath,
+    text: Text,
+    mode: int = tree.NOTE_MODE,
+    mtime: Time | None = None,
 ) -> NodeInfo:
-    """Make a new note and return it; never overwrites.
+    """Make a new note and return it; never overwrites. mtime None: now.
 
     Raises: NotFound, StoreArchived, PathConflict, LimitReached, NoSpace.
     """
@@ -102,7 +109,7 @@ def create(
     tree.remove_empty_folder(txn, store, path)
     *folders, name = paths.segments(path)
     parent = tree.make_folders(txn, caller, now, store, tuple(folders))
-    return place(txn, caller, now, store, parent, name, path, text)
+    return place(txn, caller, now, store, parent, name, path, text, mode, mtime)
 
 
 def place(
