@@ -189,7 +189,7 @@ def test_ended_task_stays_listed_and_ending_twice_changes_nothing(engine: Engine
     assert [t.id for t in page.items] == ["t2", "t1"]
     rest = engine.view(tasks.list_page, limit=2, after=page.after)
     assert ([t.id for t in rest.items], rest.after) == (["t0"], None)
-    assert engine.view(tasks.list_page, include_ended=False, limit=1).after == "t2"
+    assert [t.id for t in engine.view(tasks.list_page, include_ended=False).items] == ["t2", "t0"]
 
 
 def test_deleted_store_leaves_the_tasks_record_as_it_was(engine: Engine):

@@ -108,6 +108,7 @@ def create(
     )
     TASK.put(txn, task.id.encode(), task)
     txn.put("live", keys.live(task.worker_id, task.id), b"")
+    txn.put("made", keys.made(made[0].no), task.id.encode())
     _record(txn, caller, now, task)
     return task
 
@@ -128,12 +129,6 @@ def unknown(task_id: str) -> NotFound:
     return NotFound(f"no task {task_id!r}: list them with `memfs task list`")
 
 
-def everything(txn: Txn) -> Iterator[Task]:
-    """Yield every task, in byte order of ids."""
-    for _, task in TASK.scan(txn):
-        yield task
-
-
 def live(txn: Txn, worker: WorkerId | None = None) -> list[Task]:
     """Return the tasks that have not ended, of one worker or of all."""
     prefix = b"" if worker is None else keys.live(worker)
@@ -150,18 +145,28 @@ def list_page(
     limit: int = 20,
     after: str | None = None,
 ) -> Page[Task]:
-    """Return tasks, newest first; after is the last id of the page before."""
-    found = [
-        task
-        for task in (everything(txn) if include_ended else live(txn))
-        if (worker is None or task.worker_id == worker)
-        and (store_id is None or any(a.store_id == store_id for a in task.attachments))
-    ]
-    found.sort(key=lambda task: (task.created_at, task.id), reverse=True)
-    if after is not None:
-        ranks = [task.id for task in found]
-        found = found[ranks.index(TaskId(after)) + 1 :] if after in ranks else []
-    return Page(found[:limit], found[limit - 1].id if len(found) > limit else None)
+    """Return tasks, newest first; after is a number from the page before."""
+    items: list[Task] = []
+    for task in _newest_first(txn, include_ended, AttachmentNo(int(after or 0))):
+        if (worker is not None and task.worker_id != worker) or (
+            store_id is not None and all(one.store_id != store_id for one in task.attachments)
+        ):
+            continue
+        if len(items) == limit:
+            return Page(items, str(items[-1].attachments[0].no))
+        items.append(task)
+    return Page(items, None)
+
+
+def _newest_first(txn: Txn, ended: bool, below: AttachmentNo) -> Iterator[Task]:
+    """Yield tasks that were made before attachment *below* (0: all), ended ones if asked for."""
+    if ended:
+        start = keys.made(AttachmentNo(below - 1)) if below else None
+        for _, key in txn.scan("made", start=start, reverse=True):
+            yield get(txn, key.decode())
+        return
+    found = sorted(live(txn), key=lambda task: task.attachments[0].no, reverse=True)
+    yield from (task for task in found if not below or task.attachments[0].no < below)
 
 
 def end(txn: Txn, caller: Caller, now: Time, task_id: str) -> Task:
