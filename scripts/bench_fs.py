@@ -44,6 +44,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 NOTE_BYTES = 2048
 SAMPLE = 100  # distinct notes that a round of a per-operation measurement touches
+PORTIONS = 4  # of a sample, in turn with the other worlds and subjects
 START_DEADLINE_S = 60
 STOP_DEADLINE_S = 30
 QUIET_DEADLINE_S = 30
@@ -733,23 +734,23 @@ class Bench:
     def measure_operations(self, round_: int) -> None:
         """Measure one round of the per-operation figures in every world."""
         add = self.result.add
-        if self.can_drop:
-            self.drop_caches()
-            for world in self.worlds:
-                for s in world.turn(round_):
-                    add("cold", world.notes, s.name, cold_reads(world.sample(s, round_)))
-        # operation by operation, so that worlds are compared in the same mood of the machine too
+        # operation by operation and in small portions, so that worlds and subjects are compared
+        # in the same mood of the machine, which changes within a second
         everything = [(world, s) for world in self.worlds for s in world.turn(round_)]
         if round_ % 2:
             everything.reverse()
-        for world, s in everything:
-            add("warm", world.notes, s.name, warm_reads(world.sample(s, round_)))
-        for world, s in everything:
-            add("stat", world.notes, s.name, stats(world.sample(s, round_)))
         took: dict[tuple[str, int, str], Micros] = {}
-        for part in range(4):  # in small portions: the disk's mood changes quickly
+        if self.can_drop:
+            self.drop_caches()
+        reads = [("cold", cold_reads)] if self.can_drop else []
+        for operation, measure in [*reads, ("warm", warm_reads), ("stat", stats)]:
+            for part in range(PORTIONS):
+                for world, s in everything:
+                    notes = world.sample(s, round_)[part::PORTIONS]
+                    took.setdefault((operation, world.notes, s.name), []).extend(measure(notes))
+        for part in range(PORTIONS):
             for world, s in everything:
-                notes = world.sample(s, round_)[part::4]
+                notes = world.sample(s, round_)[part::PORTIONS]
                 key = ("save", world.notes, s.name)
                 took.setdefault(key, []).extend(saves(notes, self.texts))
                 if s.name == "ext4":

@@ -31,6 +31,7 @@ def test_it_is_not_listed_nor_present_in_other_folders(S: Path):
 
 def test_nothing_in_it_can_be_changed(S: Path):
     (S / "n").write_text("x")
+    (S / "d").mkdir()
     folder = S / ".memfs"
     version = folder / "versions" / "n" / names(folder / "versions" / "n")[0]
     for call in (
@@ -47,14 +48,68 @@ def test_nothing_in_it_can_be_changed(S: Path):
         lambda: version.chmod(0o600),
         lambda: os.utime(version),
         lambda: os.symlink("x", folder / "l"),
+        lambda: os.link(S / "n", folder / "l"),
+        lambda: os.mkfifo(folder / "p"),
+        lambda: folder.rename(S / "x"),
+        lambda: folder.rename(S / "d"),
+        lambda: (S / "d").rename(folder),
+        lambda: folder.rmdir(),
+        lambda: folder.chmod(0o700),
+        lambda: os.utime(folder),
     ):
-        with errno_is(errno.EROFS, errno.EPERM, errno.EACCES, errno.EINVAL, errno.EBUSY,
-                      errno.EXDEV, errno.ENOTEMPTY):  # fmt: skip
-            call()
-    for call in (lambda: folder.rename(S / "x"), lambda: folder.rmdir(), lambda: folder.unlink()):
-        with pytest.raises(OSError, match="memfs"):
+        with errno_is(errno.EROFS):
             call()
     assert version.read_text() == "x"
+
+
+def test_its_name_is_taken(S: Path):
+    (S / "n").write_text("x")
+    folder = S / ".memfs"
+    for code, call in (
+        (errno.EEXIST, lambda: folder.mkdir()),
+        (errno.EEXIST, lambda: os.open(folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL)),
+        (errno.EEXIST, lambda: os.mknod(folder)),
+        (errno.EEXIST, lambda: os.symlink("x", folder)),
+        (errno.EEXIST, lambda: os.link(S / "n", folder)),
+        (errno.EISDIR, lambda: os.open(folder, os.O_WRONLY | os.O_CREAT)),
+        (errno.EISDIR, lambda: (S / "n").rename(folder)),
+        (errno.EISDIR, lambda: folder.unlink()),
+    ):
+        with errno_is(code):
+            call()
+    assert names(S) == ["n"]
+
+
+def test_shell_commands_that_would_change_it_say_read_only(S: Path, api: Api):
+    (S / "n").write_text("x")
+    for command in (
+        'mv "$S/n" "$S/.memfs"',
+        'mv "$S/.memfs" "$S/y"',
+        'cp "$S/n" "$S/.memfs"',
+        'rmdir "$S/.memfs"',
+        'rm -rf "$S/.memfs"',
+        'ln "$S/n" "$S/.memfs"',
+        'touch "$S/.memfs/x"',
+        'echo x > "$S/.memfs/log"',
+    ):
+        done = sh(command, S=S)
+        assert done.returncode != 0, command
+        assert "Read-only file system" in done.stderr, done
+    assert api.history("/n") == [("created", "x")]
+
+
+def test_rm_rf_takes_all_notes_and_leaves_the_folder_and_memfs(S: Path, api: Api):
+    for command in ('rm -rf "$S"/*', 'rm -rf "$S"'):
+        (S / "d").mkdir()
+        (S / "d" / "n").write_text("x")
+        (S / "n").write_text("x")
+        done = sh(command, S=S)
+        if "*" in command:
+            assert (done.returncode, done.stderr) == (0, "")
+        else:
+            assert "Device or resource busy" in done.stderr
+        assert names(S) == api.ls() == []
+        assert (S / ".memfs" / "log").is_file()
 
 
 def test_sizes_are_zero_and_every_way_of_reading_works(S: Path, X: Path):

@@ -94,6 +94,31 @@ print("ready", flush=True); input()
     assert world.api.get("/open.md") == "tail"
 
 
+def test_a_file_made_and_never_written_is_an_empty_note_after_a_stop(world: World):
+    world.daemon.expected = ["busy", "still open", "still in use"]
+    (world.S / "old").write_text("old")
+    (world.S / "waiting").write_text("waiting")
+    os.rename(world.S / "waiting", world.S / "waiting~")
+    script = """
+import os, sys
+os.chdir(sys.argv[1])
+for name in ("new.md", "old", "waiting", "new.tmp"):
+    os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
+print("ready", flush=True); input()
+"""
+    with child(script, world.S):
+        assert world.daemon.stop() == 0
+    world.daemon.start()
+    for root in (world.S, world.T):
+        assert {name: (root / name).read_text() for name in names(root)} == {
+            "new.md": "",
+            "old": "old",
+            "waiting": "waiting",
+        }
+    assert world.api.history("/new.md") == [("created", "")]
+    assert (world.S / "new.md").stat().st_mode & 0o777 == 0o640
+
+
 def test_a_crash_between_truncate_and_write_leaves_the_old_note(world: World):
     world.daemon.expected = ["removed a dead mount"]
     (world.S / "n").write_text("old")

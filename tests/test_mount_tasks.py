@@ -100,7 +100,8 @@ for call in (lambda: open("other", "w"), late, new, lambda: os.listdir(".")):
         said = [process.stdout.readline().strip() for _ in range(4)]
     assert "ok" not in said[:3], "what it writes now is told to be refused"
     assert api.get("/n") == (T / "n").read_text() == "x"
-    assert names(T) == ["n"]
+    assert names(T) == ["n", "started"], "it was made before the end"
+    assert api.get("/started") == ""
 
 
 def test_ending_a_task_twice_changes_nothing(S: Path, client):

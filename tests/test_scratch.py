@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from memfs.engine.scratch import MKSTEMP_PATTERNS, PATTERNS, ScratchRules, is_mkstemp
+from memfs.engine.scratch import (
+    MKSTEMP_PATTERNS,
+    PATTERNS,
+    ScratchRules,
+    is_mkstemp,
+    is_temporary_for,
+)
 
 RULES = ScratchRules()
 
@@ -74,6 +80,20 @@ def test_temporary_name_always_counts(name: str) -> None:
 def test_mkstemp_name_counts_only_as_mkstemp_makes_it(name: str) -> None:
     assert RULES.matches(name, exclusive=True)
     assert not RULES.matches(name, exclusive=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["n.md.1234567890", "n.md.XyzAbC", "n.md123456789", ".n.md1", ".n.md.new", ".n.md", "n.md-new"],
+)
+def test_name_that_adds_to_a_targets_is_temporary_for_it(name: str) -> None:
+    assert is_temporary_for(name, "n.md")
+    assert is_temporary_for(f".{name}", ".n.md") or name.startswith(".")
+
+
+@pytest.mark.parametrize("name", ["n.md", "n.mdx", "m.md", "an.md", "n", "draft-n.md", ".m.md", ""])
+def test_other_names_are_not_temporary_for_it(name: str) -> None:
+    assert not is_temporary_for(name, "n.md")
 
 
 @pytest.mark.parametrize("name", NOTES)

@@ -4,7 +4,10 @@ They end in the same versions, conflicts and limits as `notes`; what differs is 
 a rename may replace, a folder may be empty, a save knows the text it started from.
 """
 
-from memfs.engine import log, notes, stores, tree
+from collections.abc import Iterable
+
+from memfs.engine import log, notes, saves, stores, tree
+from memfs.engine.saves import Backup
 from memfs.engine.secrets import Scanner, screen
 from memfs.errors import (
     FolderNotEmpty,
@@ -18,6 +21,7 @@ from memfs.store import content, keys
 from memfs.store.env import Txn
 from memfs.store.records import NODE, VERSION
 from memfs.types import (
+    NO_NODE,
     Caller,
     ChangeKind,
     Node,
@@ -67,6 +71,28 @@ def check_create(txn: Txn, store_no: StoreNo, parent: Node, name: str) -> None:
     txn.require_space()
 
 
+def check_new_files_fit(
+    txn: Txn, folder: Node, parent: Node, name: str, places: Iterable[tuple[Node, str]]
+) -> None:
+    """Check that new files below a folder, not committed yet, may move along with it.
+
+    places: folder and name of each new file of the store, wherever it is.
+    Raises: InvalidPath, NameTooLong, NotFound (the new parent).
+    """
+    above = tree.path_of(txn, tree.get(txn, parent))
+    top = f"{above if above != '/' else ''}/{name}"
+    for place, new_name in places:
+        names, node = [new_name], place
+        while node not in (folder, NO_NODE):
+            info = NODE.get(txn, keys.node(node))
+            if info is None:  # removed under the file
+                break
+            names.append(info.name)
+            node = info.parent
+        if node == folder:
+            tree.check_moved("/".join((top, *reversed(names))))
+
+
 def check_guard(txn: Txn, caller: Caller, info: NodeInfo, seen: Seen | None) -> None:
     """Check that nobody else changed a note since the caller's task last opened it.
 
@@ -109,16 +135,18 @@ def save_new(
     save: Save,
     scanner: Scanner,
     waiting: Node | None = None,
+    backup: Backup | None = None,
 ) -> NodeInfo:
     """Commit a new file's text as a new note and return it.
 
-    waiting: a note of this name that was moved to a scratch name; the file continues it.
+    waiting: a note of this name that was moved to a scratch name; the file continues it. backup:
+    the same for one that was moved to a backup's name.
     Raises: as save; PreconditionFailed also when somebody else made that note meanwhile.
     """
     store = _store_of_folder(txn, store_no, parent)
     there = tree.child(txn, store_no, parent, name)
     if there is None:
-        return _place(txn, caller, now, store, parent, name, save)
+        return _place(txn, caller, now, store, parent, name, save, backup)
     note = _note(there)
     text = save.text
     if there.node != waiting and note.sha256 != text.sha256:
@@ -137,20 +165,21 @@ def install(
     name: str,
     save: Save,
     seen: Seen | None = None,
+    backup: Backup | None = None,
     *,
     replace: bool = True,
 ) -> NodeInfo:
     """Commit the text of a scratch file that is being renamed to an ordinary name.
 
-    A note of that name keeps its id and history; otherwise it becomes a new note. replace False:
-    there may be none.
+    A note of that name keeps its id and history; otherwise it becomes a new note, or continues the
+    one whose backup is given. replace False: there may be none.
     Raises: PreconditionFailed (the guard), PathConflict, IsAFolder, StoreArchived, LimitReached,
     NoSpace.
     """
     store = _store_of_folder(txn, store_no, parent)
     there = tree.child(txn, store_no, parent, name)
     if there is None:
-        return _place(txn, caller, now, store, parent, name, save)
+        return _place(txn, caller, now, store, parent, name, save, backup)
     _note(there)
     if not replace:
         raise tree.conflict(txn, there, tree.path_of(txn, there))
@@ -223,13 +252,17 @@ def rename(
     new_parent: Node,
     new_name: str,
     seen: Seen | None = None,
+    backup: Backup | None = None,
     *,
     replace: bool = True,
+    temporary: bool = False,
 ) -> NodeInfo:
     """Move a note or folder to another entry and return what is there now.
 
     Over a note: that note keeps its id and history and gets the text; the moved one is deleted.
     A folder takes its notes along, each with a version. replace False: the entry must be free.
+    backup: the note that was moved from the new entry to a backup's name; a temporary note's text
+    continues it. temporary: see saves.leave.
     Raises: NotFound, PathConflict, IsAFolder, NotAFolder, FolderNotEmpty, PreconditionFailed (the
     guard), StoreArchived, InvalidPath.
     """
@@ -243,13 +276,19 @@ def rename(
         raise tree.conflict(txn, there, path)
     if info.note is None:
         return _rename_folder(txn, caller, now, info, new_parent, new_name, there)
-    if there is None:
+    kept = saves.unchanged(txn, new_parent, backup) if temporary and there is None else None
+    if there is None and kept is None:
         return _move(txn, caller, now, info, new_parent, new_name, path)
-    _note(there)
-    check_guard(txn, caller, there, seen)
+    if there is not None:
+        _note(there)
+        check_guard(txn, caller, there, seen)
     text = Text(content.get(txn, info.note.sha256), info.note.sha256)
     txn.require_space()
-    notes.end(txn, caller, now, info, keep_folder=True)
+    saves.leave(txn, caller, now, info, temporary=temporary)
+    if kept is not None:
+        mode, mtime = info.mode, info.mtime
+        return saves.take_place(txn, caller, now, kept, new_name, path, text, mode, mtime)
+    assert there is not None
     return _replace_text(txn, caller, now, there, text, info.mode, info.mtime)
 
 
@@ -281,12 +320,26 @@ def set_attr(
 
 
 def _place(
-    txn: Txn, caller: Caller, now: Time, store: Store, parent: Node, name: str, save: Save
+    txn: Txn,
+    caller: Caller,
+    now: Time,
+    store: Store,
+    parent: Node,
+    name: str,
+    save: Save,
+    backup: Backup | None,
 ) -> NodeInfo:
-    """Make a new note of a file's text at a free entry."""
+    """Make a new note of a file's text at a free entry, or continue the one whose backup is given.
+
+    Continuing makes a note too: of the backup.
+    """
     path = tree.check_fits(txn, parent, name)
     stores.check_room(store)
     txn.require_space()
+    kept = saves.unchanged(txn, parent, backup)
+    if kept is not None:
+        mtime = _fit(save.mtime)
+        return saves.take_place(txn, caller, now, kept, name, path, save.text, save.mode, mtime)
     return notes.place(
         txn, caller, now, store, parent, name, path, save.text, save.mode, _fit(save.mtime)
     )

@@ -53,6 +53,19 @@ def is_mkstemp(flags: int, mode: int) -> bool:
     return exclusive and not mode & 0o077
 
 
+def is_temporary_for(name: str, target: str) -> bool:
+    """True if *name* is one that a program makes of *target* to save it: it adds to it.
+
+    `n.md.1234567890` (write-file-atomic), `n.md.XyzAbC` (QSaveFile), `n.md123456789` (Go),
+    `.n.md.new`. A note may bear such a name; what counts is that it is renamed to *target*.
+    """
+    for start in (target, f".{target}"):
+        if name.startswith(start) and name != target:
+            rest = name.removeprefix(start)
+            return not rest or rest.isdigit() or rest[0] in ".-_~"
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class ScratchRules:
     """The temporary names of a mount. More patterns: `ScratchRules(PATTERNS + ("*.bak",))`."""

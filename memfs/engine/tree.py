@@ -247,9 +247,16 @@ def check_fits(txn: Txn, parent: Node, name: str, below: NodeInfo | None = None)
         return new
     old = path_of(txn, below)
     for found in (*folders_below(txn, below), *notes_below(txn, below)):
-        moved = new + path_of(txn, found)[len(old) :]
-        if len(moved.encode()) > limits.PATH_BYTES:
-            raise NameTooLong(f"{moved} would exceed {limits.PATH_BYTES} bytes: shorten a name")
-        if moved.count("/") > limits.PATH_SEGMENTS:
-            raise InvalidPath(f"{moved} would exceed {limits.PATH_SEGMENTS} segments")
+        check_moved(new + path_of(txn, found)[len(old) :])
     return new
+
+
+def check_moved(path: str) -> None:
+    """Check the length of the path that something gets when a folder above it moves.
+
+    Raises: InvalidPath, NameTooLong.
+    """
+    if len(path.encode()) > limits.PATH_BYTES:
+        raise NameTooLong(f"{path} would exceed {limits.PATH_BYTES} bytes: shorten a name")
+    if path.count("/") > limits.PATH_SEGMENTS:
+        raise InvalidPath(f"{path} would exceed {limits.PATH_SEGMENTS} segments")

@@ -319,12 +319,17 @@ def _forget(txn: Txn, version: Version) -> None:
     _blank_names(txn, version.seq)
 
 
-def forget_note(txn: Txn, store: Store, node: Node) -> None:
-    """Remove every version of a note and the refused texts that were meant for its paths."""
-    found = list(of_note(txn, store.no, node))
-    where = {version.path for version in found}
+def forget(txn: Txn, store: StoreNo, node: Node) -> set[str | None]:
+    """Remove every version of a note and return the paths they had."""
+    found = list(of_note(txn, store, node))
     for version in found:
         _forget(txn, version)
+    return {version.path for version in found}
+
+
+def forget_note(txn: Txn, store: Store, node: Node) -> None:
+    """Remove every version of a note and the refused texts that were meant for its paths."""
+    where = forget(txn, store.no, node)
     for key, refused in list(REFUSED.scan(txn, keys.store(store.no))):
         if refused.path in where:
             REFUSED.delete(txn, key)

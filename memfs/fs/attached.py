@@ -1,11 +1,15 @@
 """One attachment while it is mounted: what only this task sees or remembers."""
 
 import os
+from typing import NamedTuple
 
+from memfs.engine.saves import Backup
 from memfs.engine.tasks import caller_of
 from memfs.fs.control import Control
 from memfs.fs.inodes import Inode
 from memfs.types import Access, Attachment, Node, NoteId, Sha256, Task
+
+_BACKUPS = 64  # moves to a backup's name that are remembered; a save follows at once
 
 
 class Waiting:
@@ -20,6 +24,13 @@ class Waiting:
         self.node = node
         self.sha256 = sha256
         self.copy = copy
+
+
+class Moved(NamedTuple):
+    """Where a note went that was moved to a backup's name."""
+
+    backup: Backup
+    name: str
 
 
 class Attached:
@@ -39,8 +50,24 @@ class Attached:
         self.control: dict[tuple[str, ...], Inode] = {}
         self.fresh: dict[Node, dict[str, Inode]] = {}  # new and scratch files by folder and name
         self.hidden: dict[tuple[Node, str], Waiting] = {}
+        self.backups: dict[tuple[Node, str], Moved] = {}  # by the entry that a note was moved from
         self.seen: dict[NoteId, Sha256] = {}  # texts this task opened, for the guard
         self.scratch_bytes = 0
+
+    def note_backup(self, parent: Node, name: str, moved: Moved) -> None:
+        """Remember that a note was moved away to make room for what is saved at its entry."""
+        self.backups[parent, name] = moved
+        if len(self.backups) > _BACKUPS:
+            del self.backups[next(iter(self.backups))]
+
+    def backup_at(self, parent: Node, name: str) -> Backup | None:
+        """Return the backup of the note that was at an entry, unless somebody is writing in it."""
+        moved = self.backups.get((parent, name))
+        if moved is None:
+            return None
+        inode = self.by_node.get(moved.backup.node)
+        is_written = inode is not None and inode.file is not None and inode.file.writers > 0
+        return None if is_written else moved.backup
 
     def fresh_at(self, parent: Node, name: str) -> Inode | None:
         """Return the new or scratch file at an entry, or None."""

@@ -84,6 +84,14 @@ def of_control(inode: Inode, mtime: Time, *, is_folder: bool) -> EntryAttributes
     return entry
 
 
+def dot(ino: int) -> EntryAttributes:
+    """Return what a listing says of `.` and `..`: number and type are all that is looked at."""
+    entry = EntryAttributes()
+    entry.st_ino = InodeT(ino)
+    entry.st_mode = ModeT(FOLDER_BITS)
+    return entry
+
+
 def nothing() -> EntryAttributes:
     """Return the answer "no such name", to be cached."""
     entry = EntryAttributes()

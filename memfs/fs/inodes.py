@@ -111,12 +111,14 @@ class Inode:
         "lookups",
         "node",
         "parts",
+        "path",
         "place",
         "pushed",
         "sha256",
         "shown",
         "shown_of",
         "stale",
+        "temporary",
     )
 
     def __init__(self, ino: int, kind: Kind, attached: "Attached", node: Node = NO_NODE) -> None:
@@ -128,8 +130,10 @@ class Inode:
         self.sha256: Sha256 | None = None  # the text that the kernel may have cached
         self.file: File | None = None
         self.place: tuple[Node, str] | None = None  # of scratch and of new files
+        self.path = ""  # where the writer last knew it; a refused text carries it
         self.parts: tuple[str, ...] = ()  # of .memfs
         self.stale = False  # somebody else changed or removed the note
+        self.temporary = False  # made here as mkstemp makes files, with a name that is no scratch
         self.gone = False  # its name was removed through this attachment
         self.pushed = False  # the kernel was given the text and has not forgotten the inode
         self.shown: EntryAttributes | None = None  # attributes of the record `shown_of`
@@ -150,18 +154,6 @@ class Handle:
         self.writes = writes
         self.data = data
         self.refused: MemfsError | None = None  # this opening commits nothing more
-
-
-class Listing:
-    """One open folder. names: what was given out so far; a position is a number of names."""
-
-    __slots__ = ("control", "fits", "inode", "names")
-
-    def __init__(self, inode: Inode) -> None:
-        self.inode = inode
-        self.names: list[str] = []
-        self.fits = 32  # entries to read at a time, until a reply has shown how many it holds
-        self.control: list[tuple[str, bool]] | None = None  # .memfs: name, is a folder
 
 
 class Table:

@@ -14,10 +14,11 @@ from pyfuse3 import FileNameT, InodeT
 from memfs import limits
 from memfs.engine.service import Service
 from memfs.feed import Progress
+from memfs.fs import orphans
 from memfs.fs.attached import Attached
 from memfs.fs.inodes import Inode
 from memfs.fs.mounted import Mounted
-from memfs.types import Change, ChangeKind, Node, Seq
+from memfs.types import Change, ChangeKind, Node, Seq, StoreNo
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +55,16 @@ class Notifier:
         seq = self._progress.seq
         while True:
             await self._service.feed.wait_past(seq)
+            touched: set[StoreNo] = set()
             while rows := self._service.changes(seq, limits.SCAN_BATCH):
                 await self._tell([news for row in rows for news in self._news(row)])
                 seq = rows[-1].seq
+                touched.update(row.store for row in rows)
             # rows of purged or compacted history may be missing: the feed's word counts
             seq = max(seq, Seq(self._service.feed.seq)) if not rows else seq
             self._progress.reach(seq)
+            for attached in self._mounted.of_stores(touched):
+                await orphans.keep_all(self._mounted, attached)
 
     async def _own(self) -> None:
         """Tell what handlers asked for: refused writes and rebased texts of this mount."""

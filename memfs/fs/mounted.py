@@ -2,7 +2,7 @@
 
 import errno
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 
 from memfs.engine import notes, tree
@@ -11,7 +11,8 @@ from memfs.engine.service import Service
 from memfs.errors import CrossStore, MemfsError, NotFound, ReadOnly
 from memfs.fs.attached import Attached
 from memfs.fs.control import Control
-from memfs.fs.inodes import Handle, Inode, Kind, Listing, Table
+from memfs.fs.inodes import Handle, Inode, Kind, Table
+from memfs.fs.listing import Listing
 from memfs.types import Attachment, AttachmentNo, Node, NodeInfo, Sha256, StoreNo, Task
 
 log = logging.getLogger(__name__)
@@ -131,6 +132,10 @@ class Mounted:
         """Whether other attachments show the same store."""
         return len(self.by_store.get(attached.store, ())) > 1
 
+    def of_stores(self, stores: Iterable[StoreNo]) -> list[Attached]:
+        """Return the attachments of some stores."""
+        return [attached for store in stores for attached in self.by_store.get(store, ())]
+
     def of_node(self, attached: Attached, info: NodeInfo) -> Inode:
         """Return the inode that a node's name leads to now, making it if there is none."""
         inode = attached.by_node.get(info.node)
@@ -144,6 +149,26 @@ class Mounted:
         if info.note is not None:
             inode.sha256 = info.note.sha256
         return inode
+
+    def control(self, attached: Attached, parts: tuple[str, ...]) -> Inode:
+        """Return the inode of a path below .memfs, making it if there is none."""
+        inode = attached.control.get(parts)
+        if inode is None:
+            inode = self.table.add(Kind.CONTROL, attached)
+            inode.parts = parts
+            attached.control[parts] = inode
+        return inode
+
+    def placed(self, attached: Attached, parent: Node, name: str, info: NodeInfo) -> None:
+        """Note that *info* is the note at an entry now; it may have come back from its backup."""
+        moved = attached.backups.pop((parent, name), None)
+        if moved is None or moved.backup.node != info.node:
+            return
+        there, folder = attached.by_node.get(info.node), attached.by_node.get(parent)
+        if there is not None:
+            self.supersede(there)
+        if folder is not None:
+            self.tell_kernel(folder, moved.name)
 
     def supersede(self, inode: Inode) -> None:
         """Make an inode stale: its note is another's text now, or gone."""
@@ -184,22 +209,30 @@ class Mounted:
 
     def path_in(self, folder: Inode, name: str) -> str:
         """Return the path of a folder's entry, for messages."""
-        return self._path(folder.node, name)
-
-    def place_of(self, inode: Inode) -> str:
-        """Return the path of a file, for messages and refused texts."""
-        if inode.place is not None:
-            return self._path(*inode.place)
         try:
-            return self.service.view(lambda txn: tree.path_of(txn, tree.get(txn, inode.node)))
-        except NotFound:
-            return f"/{inode.node}"
-
-    def _path(self, parent: Node, name: str) -> str:
-        try:
-            above = self.service.view(lambda txn: tree.path_of(txn, tree.get(txn, parent)))
+            return self._path(folder.node, name)
         except NotFound:
             return f"/{name}"
+
+    def place_of(self, inode: Inode) -> str:
+        """Return the path of a file, for messages and refused texts, and remember it.
+
+        When its place is lost: the last one that was remembered.
+        """
+        try:
+            if inode.place is not None:
+                inode.path = self._path(*inode.place)
+            else:
+                inode.path = self._path_of(inode.node)
+        except NotFound:
+            return inode.path or f"/{inode.node}"
+        return inode.path
+
+    def _path_of(self, node: Node) -> str:
+        return self.service.view(lambda txn: tree.path_of(txn, tree.get(txn, node)))
+
+    def _path(self, parent: Node, name: str) -> str:
+        above = self._path_of(parent)
         return f"{'' if above == '/' else above}/{name}"
 
     @contextmanager

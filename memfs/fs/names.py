@@ -1,4 +1,4 @@
-"""Folders and names: lookup, readdir, create, mkdir, unlink, rmdir, rename (SEMANTICS: Mount).
+"""Folders and names: lookup, create, mkdir, unlink, rmdir, rename (SEMANTICS: Mount).
 
 A folder shows the store's entries and, in front of them, what lives in this attachment only: new
 files that are not committed yet and scratch files. A note that was renamed to a scratch name is
@@ -11,11 +11,13 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from typing import Any
 
-from pyfuse3 import EntryAttributes, FileHandleT, ReaddirToken, readdir_reply
+from pyfuse3 import EntryAttributes
 
 from memfs.engine import files, notes, tree
 from memfs.engine.files import Save, Seen
 from memfs.engine.path import RESERVED, check_name
+from memfs.engine.saves import Backup
+from memfs.engine.scratch import is_temporary_for
 from memfs.errors import (
     FolderNotEmpty,
     IsAFolder,
@@ -27,9 +29,9 @@ from memfs.errors import (
     ReadOnly,
 )
 from memfs.fs import attr
-from memfs.fs.attached import Attached, Waiting
+from memfs.fs.attached import Attached, Moved, Waiting
 from memfs.fs.control import Kind as ControlKind
-from memfs.fs.inodes import File, Inode, Kind, Listing
+from memfs.fs.inodes import File, Inode, Kind
 from memfs.fs.mounted import Mounted, Stale
 from memfs.fs.settle import Settle
 from memfs.fs.texts import Texts
@@ -72,17 +74,9 @@ class Names:
         attached = parent.attached
         parts = (*parent.parts, os.fsdecode(raw)) if parent.kind is Kind.CONTROL else ()
         kind = ControlKind.FOLDER if not parts else await attached.folder.kind(parts)
-        inode = self._control_inode(attached, parts)
+        inode = self._mounted.control(attached, parts)
         inode.lookups += 1
         return await self.attr_control(inode, kind is ControlKind.FOLDER)
-
-    def _control_inode(self, attached: Attached, parts: tuple[str, ...]) -> Inode:
-        inode = attached.control.get(parts)
-        if inode is None:
-            inode = self._mounted.table.add(Kind.CONTROL, attached)
-            inode.parts = parts
-            attached.control[parts] = inode
-        return inode
 
     async def attr_control(self, inode: Inode, is_folder: bool | None = None) -> EntryAttributes:
         """Return the attributes of something below .memfs."""
@@ -124,85 +118,6 @@ class Names:
                     raise
         return attr.of_file(inode)
 
-    def opendir(self, inode: Inode) -> FileHandleT | Coroutine[Any, Any, FileHandleT]:
-        """Return a number for an open folder."""
-        if inode.kind is Kind.CONTROL:
-            return self._opendir_control(inode)
-        return FileHandleT(self._mounted.open_listing(Listing(self._mounted.folder(inode.ino))))
-
-    async def _opendir_control(self, inode: Inode) -> FileHandleT:
-        listing = Listing(inode)
-        found = await inode.attached.folder.list(inode.parts)
-        listing.control = [(name, kind is ControlKind.FOLDER) for name, kind in found]
-        return FileHandleT(self._mounted.open_listing(listing))
-
-    def readdir(
-        self, listing: Listing, start: int, token: ReaddirToken
-    ) -> Coroutine[Any, Any, None] | None:
-        """Give out entries from position *start* until the kernel's buffer is full.
-
-        Resumes after a name, so entries that come and go disturb nobody.
-        """
-        if listing.control is not None:
-            return self._readdir_control(listing, start, token)
-        names = listing.names
-        del names[start:]
-        while True:
-            batch = self._batch(listing.inode, names[-1] if names else "", listing.fits)
-            for name, inode, info in batch:
-                if inode is None:
-                    assert info is not None
-                    inode = self._mounted.of_node(listing.inode.attached, info)
-                entry = attr.of_file(inode) if info is None else attr.of_node(inode, info)
-                if not readdir_reply(token, name.encode(), entry, len(names) + 1):
-                    self._mounted.table.drop_unused(inode)
-                    listing.fits = len(names) - start + 1  # and one that shows it is full
-                    return None
-                inode.lookups += 1
-                names.append(name)
-            if not batch:
-                return None
-
-    def _batch(
-        self, folder: Inode, after: str, most: int
-    ) -> list[tuple[str, Inode | None, NodeInfo | None]]:
-        """Return the next entries in byte order of names: the store's and this attachment's."""
-        attached = folder.attached
-        if folder.stale:
-            return []
-        found = self._service.view(tree.list_folder, attached.store, folder.node, after, most)
-        fresh = attached.fresh.get(folder.node)
-        if not fresh and not attached.hidden:
-            return [(info.name, None, info) for info in found]
-        batch: dict[str, tuple[Inode | None, NodeInfo | None]] = {
-            info.name: (None, info)
-            for info in found
-            if (folder.node, info.name) not in attached.hidden
-        }
-        edge = found[-1].name.encode() if len(found) == most else None
-        floor = after.encode()
-        for name, inode in (fresh or {}).items():
-            raw = name.encode()
-            if raw > floor and (edge is None or raw <= edge):
-                batch[name] = (inode, None)
-        if found and not batch:  # all of them hidden: look further
-            return self._batch(folder, found[-1].name, most)
-        return sorted(
-            ((name, inode, info) for name, (inode, info) in batch.items()),
-            key=lambda row: row[0].encode(),
-        )
-
-    async def _readdir_control(self, listing: Listing, start: int, token: ReaddirToken) -> None:
-        assert listing.control is not None
-        inode = listing.inode
-        for position, (name, is_folder) in enumerate(listing.control[start:], start + 1):
-            child = self._control_inode(inode.attached, (*inode.parts, name))
-            entry = attr.of_control(child, self._service.now(), is_folder=is_folder)
-            if not readdir_reply(token, name.encode(), entry, position):
-                self._mounted.table.drop_unused(child)
-                return
-            child.lookups += 1
-
     # ---- making
 
     def create(
@@ -220,8 +135,7 @@ class Names:
         Raises: PathConflict (exclusive, and the name is taken), ReadOnly, InvalidPath,
         StoreArchived, LimitReached.
         """
-        self._mounted.writable(parent.attached)
-        self._not_control(parent)
+        self.check_makes(parent)
         attached = self._mounted.folder(parent.ino).attached
         shown = ascii(raw.decode(errors="backslashreplace"))[1:-1]
         with self._mounted.explaining(attached, lambda: self._mounted.path_in(parent, shown)):
@@ -241,6 +155,7 @@ class Names:
                 with self._mounted.explaining(attached, place):
                     self._service.view(files.check_create, attached.store, parent.node, name)
             inode = self._mounted.table.add(Kind.NOTE, attached)
+            inode.temporary = mkstemp
             inode.file = file = File(None, bytearray())
             file.emptied = True
             file.appends = appends  # else it is not put behind what another task makes here
@@ -251,10 +166,28 @@ class Names:
         attached.put_fresh(inode, parent.node, name)
         return inode
 
+    async def mknod(self, parent: Inode, raw: bytes, mode: int) -> Inode:
+        """Make an empty file that nobody has open; a note is committed at once.
+
+        Raises: as create and Texts.commit.
+        """
+        inode = self.create(parent, raw, mode, exclusive=True, mkstemp=False, appends=False)
+        inode.lookups += 1
+        try:
+            if inode.kind is Kind.NOTE:
+                await self._texts.commit(inode)
+        except BaseException:
+            inode.lookups -= 1
+            if inode.place is not None:
+                self._drop_fresh(inode)
+            raise
+        self._texts.tidy(inode)
+        await self._settled(parent.attached)
+        return inode
+
     async def mkdir(self, parent: Inode, raw: bytes, mode: int) -> EntryAttributes:
         """Make a folder that stays until rmdir."""
-        self._mounted.writable(parent.attached)
-        self._not_control(parent)
+        self.check_makes(parent)
         name = check_name(raw)
         attached = self._mounted.folder(parent.ino).attached
         if self.find(parent, name) is not None:
@@ -274,22 +207,19 @@ class Names:
 
     def unlink(self, parent: Inode, raw: bytes) -> Coroutine[Any, Any, None] | None:
         """Remove a name. An open file goes on working; closing it brings nothing back."""
-        self._mounted.writable(parent.attached)
-        self._not_control(parent)
-        name, attached = check_name(raw), parent.attached
+        name, attached = self._entry(parent, raw), parent.attached
         fresh = attached.fresh_at(parent.node, name)
         if fresh is None:
             if (parent.node, name) in attached.hidden:
                 raise NotFound(f"nothing is called {name!r} here")
             return self._unlink(parent, name)
-        if self._texts.lock(fresh).locked():  # it is becoming a note at this moment
-            return self._unlink_after(fresh, parent, raw)
+        if self._texts.lock(fresh).locked():
+            return self._unlink_after(parent, name, raw)
         self._drop_fresh(fresh)
         return self._end_waiting(attached)
 
-    async def _unlink_after(self, fresh: Inode, parent: Inode, raw: bytes) -> None:
-        async with self._texts.lock(fresh):
-            pass
+    async def _unlink_after(self, parent: Inode, name: str, raw: bytes) -> None:
+        await self._committed(parent, name)
         left = self.unlink(parent, raw)
         if left is not None:
             await left
@@ -348,14 +278,12 @@ class Names:
 
     async def rmdir(self, parent: Inode, raw: bytes) -> None:
         """Remove an empty folder."""
-        self._mounted.writable(parent.attached)
-        self._not_control(parent)
-        name, attached = check_name(raw), parent.attached
+        name, attached = self._entry(parent, raw), parent.attached
         if attached.fresh_at(parent.node, name) is not None:
             raise NotAFolder(f"{name!r} is a file")
         info = self._service.view(tree.child, attached.store, parent.node, name)
-        if info is not None and attached.fresh.get(info.node):
-            raise FolderNotEmpty(f"folder {name!r} is not empty: it holds new or temporary files")
+        if info is not None:
+            self._check_unused(parent, name, info.node)
         for place, waiting in list(attached.hidden.items()):
             if info is not None and place[0] == info.node:  # its folder goes, as far as seen here
                 await self._unlink_waiting(attached, place, waiting)
@@ -374,20 +302,13 @@ class Names:
     ) -> None:
         """Move an entry to another name of the same attachment."""
         attached = parent.attached
-        self._mounted.writable(attached)
-        self._not_control(parent)
-        self._not_control(new_parent)
+        name, new_name = self._entry(parent, raw), self._entry(new_parent, new_raw)
         self._mounted.same(parent, new_parent)
-        name, new_name = check_name(raw), check_name(new_raw)
         if (parent.node, name) == (new_parent.node, new_name):
             return
-        # new files at both names may be becoming notes at this moment: let that end first
+        await self._committed(parent, name)
+        await self._committed(new_parent, new_name)
         async with AsyncExitStack() as held:
-            for folder, fresh in ((parent, name), (new_parent, new_name)):
-                inode = attached.fresh_at(folder.node, fresh)
-                if inode is not None:
-                    async with self._texts.lock(inode):
-                        pass
             covered = self.find(new_parent, new_name)
             if covered is not None:  # and what is replaced must commit nothing any more
                 await held.enter_async_context(self._held(covered[0]))
@@ -408,8 +329,15 @@ class Names:
             if not replace:
                 raise PathConflict(f"{new_name!r} is there already")
             self._check_replace(inode, there[0])
+            if there[0].kind is Kind.FOLDER:
+                self._check_unused(new_parent, new_name, there[0].node)
         if inode.kind is Kind.FOLDER:
+            places = self._new_files(inode.attached)
+            self._service.view(
+                files.check_new_files_fit, inode.node, new_parent.node, new_name, places
+            )
             await self._rename(parent, name, new_parent, new_name, None, replace=replace)
+            self._remember_places(inode.attached)
         elif self._mounted.scratch.matches(new_name, False) and (
             there is None or there[0].kind is Kind.SCRATCH
         ):
@@ -420,14 +348,49 @@ class Names:
             if inode.node == 0 or (there is not None and inode.file and inode.file.is_ahead):
                 await self._texts.commit(inode)
             await self._rename(parent, name, new_parent, new_name, inode, replace=replace)
+        if inode.path:
+            self._mounted.place_of(inode)
+
+    def _new_files(self, attached: Attached) -> list[tuple[Node, str]]:
+        """Return folder and name of every file of the store, anybody's, that is no note yet."""
+        return [
+            inode.place
+            for other in self._mounted.by_store.get(attached.store, ())
+            for there in other.fresh.values()
+            for inode in there.values()
+            if inode.kind is Kind.NOTE and inode.place is not None
+        ]
+
+    def _remember_places(self, attached: Attached) -> None:
+        """Let what is being written know where a moved folder took it."""
+        for handle in self._mounted.handles.values():
+            if handle.writes and handle.inode.attached is attached:
+                self._mounted.place_of(handle.inode)
 
     def _check_replace(self, inode: Inode, there: Inode) -> None:
         if inode.kind is Kind.FOLDER and there.kind is not Kind.FOLDER:
             raise NotAFolder("a folder cannot replace a file")
         if inode.kind is not Kind.FOLDER and there.kind is Kind.FOLDER:
             raise IsAFolder("a file cannot replace a folder")
-        if there.kind is Kind.FOLDER and inode.attached.fresh.get(there.node):
-            raise FolderNotEmpty("the folder is not empty: it holds new or temporary files")
+
+    def _check_unused(self, parent: Inode, name: str, node: Node) -> None:
+        """Check that no file that is not in the store would lose its folder.
+
+        Of other tasks' files those count that are open: they are about to become notes.
+        Raises: FolderNotEmpty.
+        """
+        attached = parent.attached
+        if attached.fresh.get(node):
+            raise FolderNotEmpty(f"folder {name!r} is not empty: it holds new or temporary files")
+        for other in self._mounted.by_store.get(attached.store, ()):
+            for inode in other.fresh.get(node, {}).values():
+                if inode.file is not None and inode.file.handles:
+                    with self._mounted.explaining(
+                        attached, lambda: self._mounted.path_in(parent, name)
+                    ):
+                        raise FolderNotEmpty(
+                            f"another task is writing in folder {name!r}: try again when it is done"
+                        )
 
     def _seen(self, parent: Inode, name: str) -> Seen | None:
         """Return what this task last opened at an entry, for the guard."""
@@ -461,12 +424,11 @@ class Names:
             new_parent.node,
             new_name,
             self._seen(new_parent, new_name),
+            attached.backup_at(new_parent.node, new_name),
             replace=replace or (new_parent.node, new_name) in attached.hidden,
+            temporary=inode is not None and _is_temporary(inode, name, new_name),
         )
-        covered = attached.fresh_at(new_parent.node, new_name)
-        if covered is not None:
-            self._drop_fresh(covered)
-        attached.hidden.pop((new_parent.node, new_name), None)
+        self._placed(new_parent, new_name, info)
         if inode is None:
             if there is not None:
                 self._gone(attached, there.node)
@@ -475,6 +437,18 @@ class Names:
             self._gone(attached, info.node)
             attached.by_node.pop(inode.node, None)
             self._bind(inode, info)
+        elif info.note is not None and parent is new_parent and new_name.startswith(f"{name}."):
+            backup = Backup(info.node, info.note.version_id)
+            attached.note_backup(parent.node, name, Moved(backup, new_name))
+
+    def _placed(self, parent: Inode, name: str, info: NodeInfo) -> None:
+        """A rename ended at an entry: what was there in this attachment only is gone."""
+        attached = parent.attached
+        covered = attached.fresh_at(parent.node, name)
+        if covered is not None:
+            self._drop_fresh(covered)
+        attached.hidden.pop((parent.node, name), None)
+        self._mounted.placed(attached, parent.node, name, info)
 
     def _bind(self, inode: Inode, info: NodeInfo) -> None:
         """From now on *inode* is what a note's name leads to."""
@@ -536,12 +510,10 @@ class Names:
             new_name,
             save,
             self._seen(new_parent, new_name),
+            attached.backup_at(new_parent.node, new_name),
             replace=replace or (new_parent.node, new_name) in attached.hidden,
         )
-        covered = attached.fresh_at(new_parent.node, new_name)
-        if covered is not None:
-            self._drop_fresh(covered)
-        attached.hidden.pop((new_parent.node, new_name), None)
+        self._placed(new_parent, new_name, info)
         attached.take_fresh(inode)
         attached.scratch_bytes -= len(self._texts.buffer(inode))
         self._gone(attached, info.node)
@@ -556,16 +528,48 @@ class Names:
 
     # ---- shared
 
+    async def _committed(self, parent: Inode, name: str) -> None:
+        """Wait while a new file at an entry is becoming a note."""
+        fresh = parent.attached.fresh_at(parent.node, name)
+        if fresh is not None:
+            async with self._texts.lock(fresh):
+                pass
+
     def _held(self, inode: Inode) -> AbstractAsyncContextManager[None]:
         """Hold off commits of an open file."""
         return nullcontext() if inode.file is None else self._texts.lock(inode)
 
-    def _not_control(self, parent: Inode) -> None:
+    def check_makes(self, parent: Inode) -> None:
+        """Check that names of a folder may be made, moved and removed.
+
+        Raises: ReadOnly, Stale (the task ended), NotFound (the folder was removed).
+        """
+        self._mounted.writable(parent.attached)
         if parent.kind is Kind.CONTROL:
-            raise ReadOnly(".memfs is read-only: write notes beside it")
+            raise read_only()
         if parent.stale:
             raise NotFound("the folder was removed: look again with ls")
+
+    def _entry(self, parent: Inode, raw: bytes) -> str:
+        """Return the name of an entry that may be moved or removed.
+
+        Raises: as check_makes; ReadOnly (it is .memfs), InvalidPath.
+        """
+        self.check_makes(parent)
+        if raw == _CONTROL and parent.node == parent.attached.attachment.root:
+            raise read_only()
+        return check_name(raw)
 
     async def _settled(self, attached: Attached) -> None:
         if self._mounted.others(attached):
             await self._settle.names(self._service.feed.seq)
+
+
+def _is_temporary(inode: Inode, name: str, new_name: str) -> bool:
+    """Whether a note was made to be renamed to *new_name*: by how it was made, or by its name."""
+    return inode.temporary or is_temporary_for(name, new_name)
+
+
+def read_only() -> ReadOnly:
+    """Return the error for a change of .memfs or of something below it."""
+    return ReadOnly(".memfs is read-only: write notes beside it")

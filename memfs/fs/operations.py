@@ -6,6 +6,7 @@ A handler that can answer at once is a plain call; one that has to wait returns 
 
 import logging
 import os
+import stat
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -38,7 +39,6 @@ from memfs.errors import (
     MemfsError,
     NotAFolder,
     NotFound,
-    ReadOnly,
 )
 from memfs.feed import Progress
 from memfs.fs import attr, xattr
@@ -46,7 +46,8 @@ from memfs.fs.attached import Attached
 from memfs.fs.handler import handler, last
 from memfs.fs.inodes import File, Handle, Inode, Kind
 from memfs.fs.mounted import Mounted, Stale
-from memfs.fs.names import Names
+from memfs.fs.names import Names, read_only
+from memfs.fs.readdirs import Readdirs
 from memfs.fs.settle import Settle
 from memfs.fs.texts import Texts
 from memfs.types import Attachment, AttachmentNo, Task, Time
@@ -79,6 +80,7 @@ class Operations(pyfuse3.Operations):
         self._settle = Settle(self.progress)
         self.texts = Texts(self.mounted, self._settle)
         self.names = Names(self.mounted, self.texts, self._settle)
+        self.readdirs = Readdirs(self.mounted)
 
     # ---- for the daemon
 
@@ -98,7 +100,7 @@ class Operations(pyfuse3.Operations):
         failed: list[str] = []
         for attached in list(self.mounted.attached.values()) if which is None else which:
             for inode in self.mounted.table.of(attached):
-                if inode.file is None or not inode.file.dirty_by or inode.kind is not Kind.NOTE:
+                if not self.texts.is_promised(inode):
                     continue
                 try:
                     await self.texts.commit(inode)
@@ -158,14 +160,14 @@ class Operations(pyfuse3.Operations):
         found = self.mounted.inode(inode)
         if found.kind not in (Kind.FOLDER, Kind.CONTROL):
             raise NotAFolder("not a folder")
-        return self.names.opendir(found)
+        return self.readdirs.opendir(found)
 
     @handler
     def readdir(
         self, fh: FileHandleT, start_id: int, token: ReaddirToken
     ) -> Coroutine[Any, Any, None] | None:
         """Give out entries."""
-        return self.names.readdir(self.mounted.listings[fh], start_id, token)
+        return self.readdirs.readdir(self.mounted.listings[fh], start_id, token)
 
     @last
     def releasedir(self, fh: FileHandleT) -> None:
@@ -223,6 +225,7 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
     ) -> EntryAttributes:
         """Refuse."""
+        self.names.check_makes(self._folder(parent_inode))
         raise Forbidden("memory holds notes and folders: no symbolic links")
 
     @handler
@@ -230,6 +233,7 @@ class Operations(pyfuse3.Operations):
         self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext
     ) -> EntryAttributes:
         """Refuse."""
+        self.names.check_makes(self._folder(new_parent_inode))
         raise Forbidden("memory holds notes and folders: no hard links")
 
     @handler
@@ -240,9 +244,18 @@ class Operations(pyfuse3.Operations):
         mode: ModeT,
         rdev: int,
         ctx: RequestContext,
-    ) -> EntryAttributes:
-        """Refuse."""
-        raise Forbidden("memory holds notes and folders: no devices, pipes or sockets")
+    ) -> Coroutine[Any, Any, EntryAttributes]:
+        """Make an empty file, as tar does that restores attributes; refuse anything else."""
+        parent = self._folder(parent_inode)
+        self.names.check_makes(parent)
+        if not stat.S_ISREG(mode):
+            raise Forbidden("memory holds notes and folders: no devices, pipes or sockets")
+        return self._mknod(parent, name, mode)
+
+    async def _mknod(self, parent: Inode, name: bytes, mode: int) -> EntryAttributes:
+        inode = await self.names.mknod(parent, name, mode)
+        entry = self._getattr(inode)
+        return entry if isinstance(entry, EntryAttributes) else await entry
 
     @handler
     def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
@@ -283,7 +296,7 @@ class Operations(pyfuse3.Operations):
         found = self.mounted.inode(inode)
         if found.kind is Kind.CONTROL:
             if flags & (os.O_ACCMODE | os.O_TRUNC):
-                raise ReadOnly(".memfs is read-only: write notes beside it")
+                raise read_only()
             return self._open_control(found)
         try:
             return self._open(found, flags, retry=self._retrying.pop(ctx.pid, 0) == inode)
@@ -330,6 +343,8 @@ class Operations(pyfuse3.Operations):
             self._push(inode)
         file.handles += 1
         file.writers += writes
+        if writes:
+            self.mounted.place_of(inode)  # what is refused later says where it was meant to go
         if empties:
             self.texts.truncate(inode, 0)
         fh = self.mounted.open_handle(Handle(inode, writes=writes))
@@ -418,7 +433,7 @@ class Operations(pyfuse3.Operations):
             raise Forbidden("the mount's root cannot be changed")
         found = self.mounted.inode(inode)
         if found.kind is Kind.CONTROL:
-            raise Forbidden(".memfs is read-only")
+            raise read_only()
         self.mounted.writable(found.attached)
         owner = found.attached
         if (fields.update_uid and attr.st_uid != owner.uid) or (
@@ -492,9 +507,8 @@ class Operations(pyfuse3.Operations):
 
     @handler
     def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
-        """Return the names of a note's attributes."""
-        found = self.mounted.table.get(inode)
-        return [] if found is None else [XAttrNameT(name) for name in xattr.names(found)]
+        """Return nothing: what is listed, programs copy, and what memfs knows cannot be set."""
+        return []
 
     @handler
     def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:

@@ -12,17 +12,14 @@ from memfs.engine.files import Save
 from memfs.engine.secrets import can_become_utf8
 from memfs.errors import (
     InvalidText,
-    IsAFolder,
-    LimitReached,
     MemfsError,
     NoSpace,
     NotFound,
-    PathConflict,
-    PreconditionFailed,
     SecretRefused,
-    StoreArchived,
     TextTooLong,
+    Unavailable,
 )
+from memfs.fs import orphans
 from memfs.fs.inodes import File, Handle, Inode, Kind
 from memfs.fs.mounted import Mounted, Stale
 from memfs.fs.settle import Settle
@@ -30,16 +27,8 @@ from memfs.types import NodeInfo, Sha256, Text
 
 log = logging.getLogger(__name__)
 
-# After these a text can no longer become the note's and is kept in .memfs/refused.
-_REFUSALS = (
-    PreconditionFailed,
-    NotFound,
-    PathConflict,
-    IsAFolder,
-    StoreArchived,
-    LimitReached,
-    TextTooLong,
-)
+# After these a text may still become the note's. After anything else it is kept in .memfs/refused.
+_PASSING = (NoSpace, Unavailable)
 _DETACHED = Sha256("")  # base of a file whose appends were put behind somebody else's text
 
 
@@ -182,6 +171,8 @@ class Texts:
                 return self._release(fh, inode)
             if inode.node == 0 and inode.place is not None and file.handles == 0:
                 self._abandon(inode)
+        if orphans.is_orphan(self._mounted, inode):
+            return orphans.keep(self._mounted, inode)
         self.tidy(inode)
         return None
 
@@ -247,6 +238,18 @@ class Texts:
             inode.file.mode, inode.file.base_mtime = info.mode, info.mtime
         return True
 
+    def is_promised(self, inode: Inode) -> bool:
+        """Whether a file holds what a stop must not take: written text, or a name just made.
+
+        Emptiness alone is none: the note, or the one it continues, has its text until a write.
+        """
+        file = inode.file
+        if file is None or inode.kind is not Kind.NOTE:
+            return False
+        return bool(file.dirty_by) or (
+            file.emptied and inode.place is not None and file.waiting is None
+        )
+
     def lock(self, inode: Inode) -> trio.Lock:
         """Return what is held while a file's text is being committed."""
         file = _file(inode)
@@ -281,7 +284,11 @@ class Texts:
                 self._refuse_all(inode, error)
                 self._roll_back(inode)
                 raise
-            except _REFUSALS as error:
+            except _PASSING:
+                raise
+            except Exception as failure:
+                bug = MemfsError("a bug in memfs: see the daemon's log")
+                error = failure if isinstance(failure, MemfsError) else bug
                 self._refuse_all(inode, error)
                 if text is not None:
                     await self._keep_refused(inode, file, text, error)
@@ -314,7 +321,9 @@ class Texts:
                     save,
                     scanner,
                     file.waiting,
+                    attached.backup_at(*inode.place),
                 )
+                self._mounted.placed(attached, *inode.place, info)
         finally:
             file.committing = None
         ahead = file.mtime, file.dirty_by.copy(), file.emptied

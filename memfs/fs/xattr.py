@@ -1,4 +1,8 @@
-"""Extended attributes: what is known about a note, to be read with getfattr."""
+"""Extended attributes: what is known about a note, to be read by name with `getfattr -n`.
+
+They are not listed: programs that copy with attributes set what is listed, and take away from the
+target what the source does not list.
+"""
 
 import errno
 from collections.abc import Callable
@@ -44,13 +48,6 @@ def get(mounted: Mounted, inode: Inode, name: bytes) -> bytes:
     if shown is None or inode.kind is not Kind.NOTE or inode.node == 0 or inode.gone:
         raise no_such()
     return shown(notes.note_of(mounted.head(inode))).encode()
-
-
-def names(inode: Inode) -> list[bytes]:
-    """Return the attributes that an inode has."""
-    if inode.kind is not Kind.NOTE or inode.node == 0 or inode.gone:
-        return []
-    return list(_SHOWN)
 
 
 def refuse(name: bytes) -> Unsupported:
