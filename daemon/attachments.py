@@ -11,7 +11,7 @@ from daemon.config import Config
 from daemon.mount import Binder, read_mounts
 from memfs.engine import tasks
 from memfs.engine.service import Service
-from memfs.errors import MemfsError, NotFound
+from memfs.errors import MemfsError
 from memfs.feed import Progress
 from memfs.fs.operations import Operations
 from memfs.types import Access, Attachment, ChangeKind, Seq, Task, TaskId
@@ -62,9 +62,8 @@ class Attachments:
             log.exception("bug in mounting task %s", task_id)
 
     async def _follow(self, task_id: TaskId) -> None:
-        try:
-            task = self._service.view(tasks.get, task_id)
-        except NotFound:
+        task = self._service.view(tasks.find, task_id)  # a deleted one, too: its folders must go
+        if task is None:
             return
         if task.ended_at is None:
             await self._show(task)

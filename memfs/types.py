@@ -223,6 +223,11 @@ class Task(Record, frozen=True):
     ended_at: Time | None = None
     uid: int | None = None  # owner of the files; None: the daemon's user
     gid: int | None = None
+    environment_id: str | None = None  # what made it as a session said
+    title: str | None = None
+    metadata: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    updated_at: Time | None = None  # of title and metadata
+    deleted_at: Time | None = None  # set: in no listing any more; the row keeps its id from reuse
 
 
 class ChangeKind(IntEnum):

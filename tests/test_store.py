@@ -21,7 +21,7 @@ from memfs.errors import Corrupt, FormatTooNew, NoSpace, NotFound, Unavailable
 from memfs.store import change, content, keys
 from memfs.store.check import check
 from memfs.store.env import FORMAT, Env
-from memfs.store.records import CHANGE, NODE, STORE, VERSION
+from memfs.store.records import CHANGE, NODE, STORE, TASK, VERSION
 from memfs.types import Node, Seq, StoreNo, Time
 from tests.conftest import SECOND, Engine, text
 
@@ -362,6 +362,7 @@ TAMPERINGS = {
     "made": [remove("made"), add("made", keys.pack_u32(99), b"task_x"),
              add("made", keys.pack_u32(1), b"task_x")],
     "refused": [remove("refused")],
+    "task": [rewrite(TASK, 0, deleted_at=Time(1))],
     "credential": [add("credential", b"x", b"\1" + b"\0" * 20)],
 }  # fmt: skip
 

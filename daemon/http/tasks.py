@@ -1,5 +1,6 @@
 """/v1/tasks and /v1/workers."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,19 +22,10 @@ async def create(door: Person, request: Request) -> Response:
     body = await wire.decode(request, wire.CreateTask)
     if body.id is not None and body.task_id is not None and body.id != body.task_id:
         raise Invalid("id, task_id: they are the same thing; send one of them")
-    wanted = [
-        tasks.Wanted(
-            resource.memory_store_id,
-            Access.READ_ONLY if resource.access == "read_only" else Access.READ_WRITE,
-            resource.instructions or "",
-            resource.guard is not False,
-        )
-        for resource in body.resources or ()
-    ]
     made = await door.commit(
         tasks.create,
         body.worker,
-        wanted,
+        wanted(body.resources),
         body.task_id if body.id is None else body.id,
         None if body.owner is None else body.owner.uid,
         None if body.owner is None else body.owner.gid,
@@ -94,8 +86,26 @@ async def retrieve_worker(door: TheDoor, name_or_id: str) -> Response:
     )
 
 
+def wanted(resources: Sequence[wire.Resource] | None) -> list[tasks.Wanted]:
+    """Return what a request wants a new task to see."""
+    return [
+        tasks.Wanted(
+            resource.memory_store_id,
+            Access.READ_ONLY if resource.access == "read_only" else Access.READ_WRITE,
+            resource.instructions or "",
+            resource.guard is not False,
+        )
+        for resource in resources or ()
+    ]
+
+
+def attached(door: Door, task: Task) -> list[wire.Attached]:
+    """Return the shapes of a task's attachments, in order."""
+    return [wire.attached(one, door.mount_path(task, one)) for one in task.attachments]
+
+
 def _task(door: Door, task: Task) -> wire.Task:
-    return wire.task(task, [door.mount_path(task, one) for one in task.attachments])
+    return wire.task(task, attached(door, task))
 
 
 def _worker(txn: Txn, who: Worker) -> wire.Worker:

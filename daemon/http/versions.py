@@ -38,13 +38,13 @@ async def list_versions(
     first = wire.parse_time("created_at[gte]", since)
     last = wire.parse_time("created_at[lte]", until, end=True)
     what = None if operation is None else Operation[operation.upper()]
-    asked = {
-        Actor("session_actor", session_id or ""): session_id,
-        Actor("session_actor", task_id or ""): task_id,
-        Actor("api_actor", api_key_id or ""): api_key_id,
-        Actor("service_account_actor", service_account_id or ""): service_account_id,
-    }
-    authors = [actor for actor, given in asked.items() if given is not None]
+    asked = (
+        ("session_actor", session_id),
+        ("session_actor", task_id),
+        ("api_actor", api_key_id),
+        ("service_account_actor", service_account_id),
+    )
+    authors = list({Actor(kind, one): None for kind, one in asked if one is not None})
     limit = min(limit, wire.FULL_PER_PAGE) if view == "full" else limit
     listing = f"versions {memory_store_id} {first} {last} {memory_id!r} {what} {authors}"
     after = door.cursors.open(page, listing)

@@ -264,26 +264,28 @@ def actor(who: types.Actor) -> Actor:
     return Actor.model_validate({"type": who.type, f"{kind}_id": who.id})
 
 
-def task(made: types.Task, mount_paths: Sequence[str]) -> Task:
-    """Return a task's shape; mount_paths: where each attachment is, in order."""
+def attached(attachment: types.Attachment, mount_path: str) -> Attached:
+    """Return an attachment's shape; mount_path: the folder where the task sees it."""
+    return Attached(
+        memory_store_id=attachment.store_id,
+        access="read_only" if attachment.access is types.Access.READ_ONLY else "read_write",
+        instructions=attachment.instructions or None,
+        name=attachment.store_name,
+        description=attachment.description,
+        mount_path=mount_path,
+        guard=attachment.guard,
+    )
+
+
+def task(made: types.Task, resources: list[Attached]) -> Task:
+    """Return a task's shape."""
     return Task(
         id=made.id,
         worker_id=made.worker_id,
         created_at=stamp(made.created_at),
         ended_at=stamp_or_null(made.ended_at),
         owner=None if made.uid is None else OwnerShape(uid=made.uid, gid=made.gid),
-        resources=[
-            Attached(
-                memory_store_id=attachment.store_id,
-                access="read_only" if attachment.access is types.Access.READ_ONLY else "read_write",
-                instructions=attachment.instructions or None,
-                name=attachment.store_name,
-                description=attachment.description,
-                mount_path=path,
-                guard=attachment.guard,
-            )
-            for attachment, path in zip(made.attachments, mount_paths, strict=True)
-        ],
+        resources=resources,
     )
 
 

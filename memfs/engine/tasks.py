@@ -1,7 +1,10 @@
-"""Tasks: runs of a worker with attachments frozen when made (SEMANTICS: Workers and tasks)."""
+"""Tasks: runs of a worker with attachments frozen when made (SEMANTICS: Workers and tasks).
+
+Sessions are tasks, too; only they have a title, metadata and an environment.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from memfs import ids, limits
 from memfs.engine import log, stores, workers
@@ -48,6 +51,9 @@ def create(
     task_id: str | None = None,
     uid: int | None = None,
     gid: int | None = None,
+    environment_id: str | None = None,
+    title: str = "",
+    metadata: Mapping[str, str] | None = None,
 ) -> Task:
     """Make a task of a worker (made too if the name is new) and return it.
 
@@ -57,7 +63,11 @@ def create(
     if task_id is not None and (not _ID.fullmatch(task_id) or set(task_id) <= {"."}):
         raise Invalid("a task id has 1 to 64 of A-Z a-z 0-9 . _ - and is not . or ..")
     if task_id is not None and TASK.get(txn, task_id.encode()) is not None:
-        raise Conflict(f"there is a task {task_id!r} already: choose another id")
+        raise Conflict(f"there is or was a task {task_id!r}: choose another id")
+    if environment_id is not None:
+        stores.check_prose("environment_id", environment_id, limits.ENVIRONMENT_ID_CHARS)
+    stores.check_prose("title", title, limits.TITLE_CHARS)
+    labels = stores.patch_metadata({}, metadata or {})
     if len(wanted) > limits.ATTACHMENTS_PER_TASK:
         raise Invalid(
             f"resources cannot contain more than {limits.ATTACHMENTS_PER_TASK} memory_store entries"
@@ -105,6 +115,9 @@ def create(
         attachments=tuple(made),
         uid=uid,
         gid=gid,
+        environment_id=environment_id,
+        title=title or None,
+        metadata=labels,
     )
     TASK.put(txn, task.id.encode(), task)
     txn.put("live", keys.live(task.worker_id, task.id), b"")
@@ -116,12 +129,17 @@ def create(
 def get(txn: Txn, task_id: str) -> Task:
     """Return a task, live or ended.
 
-    Raises: NotFound.
+    Raises: NotFound (also when it was deleted).
     """
-    task = TASK.get(txn, task_id.encode()[:511] or b"-")
-    if task is None:
+    task = find(txn, task_id)
+    if task is None or task.deleted_at is not None:
         raise unknown(task_id)
     return task
+
+
+def find(txn: Txn, task_id: str) -> Task | None:
+    """Return a task, also one that was deleted; None if there never was one."""
+    return TASK.get(txn, task_id.encode()[:511] or b"-")
 
 
 def unknown(task_id: str) -> NotFound:
@@ -141,32 +159,81 @@ def list_page(
     *,
     store_id: str | None = None,
     worker: WorkerId | None = None,
+    include_live: bool = True,
     include_ended: bool = True,
+    since: Time | None = None,
+    until: Time | None = None,
+    oldest_first: bool = False,
     limit: int = 20,
     after: str | None = None,
 ) -> Page[Task]:
-    """Return tasks, newest first; after is a number from the page before."""
+    """Return tasks, newest first unless told; after is a number from the page before.
+
+    It is a place in the order of making, not a task: that one may have ended since, or be gone.
+    """
     items: list[Task] = []
-    for task in _newest_first(txn, include_ended, AttachmentNo(int(after or 0))):
-        if (worker is not None and task.worker_id != worker) or (
-            store_id is not None and all(one.store_id != store_id for one in task.attachments)
+    place = None if after is None else AttachmentNo(int(after))
+    for task in _in_order(txn, include_ended, oldest_first, place):
+        if (
+            (task.ended_at is None and not include_live)
+            or (worker is not None and task.worker_id != worker)
+            or (store_id is not None and all(a.store_id != store_id for a in task.attachments))
+            or (since is not None and task.created_at < since)
+            or (until is not None and task.created_at > until)
         ):
             continue
         if len(items) == limit:
-            return Page(items, str(items[-1].attachments[0].no))
+            return Page(items, str(_number(items[-1])))
         items.append(task)
     return Page(items, None)
 
 
-def _newest_first(txn: Txn, ended: bool, below: AttachmentNo) -> Iterator[Task]:
-    """Yield tasks that were made before attachment *below* (0: all), ended ones if asked for."""
+def _in_order(
+    txn: Txn, ended: bool, oldest_first: bool, after: AttachmentNo | None
+) -> Iterator[Task]:
+    """Yield tasks in the order of making, or back, from after a place on; ended ones if asked."""
+    step = 1 if oldest_first else -1
     if ended:
-        start = keys.made(AttachmentNo(below - 1)) if below else None
-        for _, key in txn.scan("made", start=start, reverse=True):
-            yield get(txn, key.decode())
+        start = None if after is None else keys.made(AttachmentNo(after + step))
+        for _, key in txn.scan("made", start=start, reverse=not oldest_first):
+            task = find(txn, key.decode())
+            if task is not None and task.deleted_at is None:
+                yield task
         return
-    found = sorted(live(txn), key=lambda task: task.attachments[0].no, reverse=True)
-    yield from (task for task in found if not below or task.attachments[0].no < below)
+    found = sorted(live(txn), key=_number, reverse=not oldest_first)
+    yield from (task for task in found if after is None or (_number(task) - after) * step > 0)
+
+
+def _number(task: Task) -> AttachmentNo:
+    return task.attachments[0].no
+
+
+def update(
+    txn: Txn,
+    caller: Caller,
+    now: Time,
+    task_id: str,
+    title: str | None = None,
+    metadata: Mapping[str, str | None] | None = None,
+) -> Task:
+    """Change what is given, of a live or ended task, and return it.
+
+    title: an empty one removes it. metadata is a patch: None removes a key.
+    Raises: NotFound, Invalid.
+    """
+    task = get(txn, task_id)
+    stores.check_prose("title", title or "", limits.TITLE_CHARS)
+    changed = evolve(
+        task,
+        title=task.title if title is None else title or None,
+        metadata=stores.patch_metadata(task.metadata, metadata or {}),
+    )
+    if changed == task:
+        return task
+    changed = evolve(changed, updated_at=now)
+    TASK.put(txn, task.id.encode(), changed)
+    _record(txn, caller, now, changed)
+    return changed
 
 
 def end(txn: Txn, caller: Caller, now: Time, task_id: str) -> Task:
@@ -177,16 +244,30 @@ def end(txn: Txn, caller: Caller, now: Time, task_id: str) -> Task:
     task = get(txn, task_id)
     if task.ended_at is not None:
         return task
-    task = evolve(task, ended_at=now)
-    TASK.put(txn, task.id.encode(), task)
-    txn.delete("live", keys.live(task.worker_id, task.id))
-    _record(txn, caller, now, task)
-    return task
+    return _end(txn, caller, now, evolve(task, ended_at=now))
+
+
+def delete(txn: Txn, caller: Caller, now: Time, task_id: str) -> Task:
+    """End a task if it lives, take it out of every listing, and return what it was.
+
+    Its row stays: the id is what versions name as their author, so it is not used again.
+    Raises: NotFound.
+    """
+    task = get(txn, task_id)
+    ended_at = now if task.ended_at is None else task.ended_at
+    return _end(txn, caller, now, evolve(task, ended_at=ended_at, deleted_at=now))
 
 
 def caller_of(task: Task, attachment: Attachment) -> Caller:
     """Return who writes through an attachment."""
     return Caller(Actor("session_actor", task.id), attachment.no)
+
+
+def _end(txn: Txn, caller: Caller, now: Time, task: Task) -> Task:
+    TASK.put(txn, task.id.encode(), task)
+    txn.delete("live", keys.live(task.worker_id, task.id))
+    _record(txn, caller, now, task)
+    return task
 
 
 def _record(txn: Txn, caller: Caller, now: Time, task: Task) -> None:

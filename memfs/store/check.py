@@ -583,6 +583,8 @@ class _Checker:
             worker = self.find(WORKER, who)
             if self.lacks(WORKER, who):
                 self.say("task", key, f"its worker {task.worker_id} is missing (I15)")
+            if task.deleted_at is not None and task.ended_at is None:
+                self.say("task", key, "was deleted and has not ended (I15)")
             own = task.attachments[0] if task.attachments else None
             if own is None or own.access is not Access.READ_WRITE:
                 self.say("task", key, "no own store, read-write, comes first (I15)")
