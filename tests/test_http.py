@@ -41,8 +41,11 @@ MAP_SIZE_BYTES = 2**26
 class Served:
     """A service and its HTTP door on a workspace, in a thread of this process."""
 
-    def __init__(self, workspace: Path) -> None:
+    def __init__(self, workspace: Path, **options: Any) -> None:
+        """options: of serve_http."""
         self.config = Config(workspace, MAP_SIZE_BYTES)
+        self._options = options
+        self.addresses: list[tuple[str, int]] = []
         self.settled: list[Seq] = []
         self.status: Callable[[], dict[str, object]] = lambda: {"mounts": [], "problems": []}
         self._ready = threading.Event()
@@ -58,9 +61,13 @@ class Served:
         )
         self.http.get("/healthz")  # the connection that all tests use
 
+    def stop(self) -> None:
+        """Ask the daemon to stop; `close` waits."""
+        self._token.run_sync_soon(self._shutdown.set)
+
     def close(self) -> None:
         self.http.close()
-        self._token.run_sync_soon(self._shutdown.set)
+        self.stop()
         self._thread.join(20)
         assert not self._thread.is_alive()
 
@@ -80,8 +87,10 @@ class Served:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.service.run)
-                serve = partial(serve_http, shutdown=self._shutdown)
-                await nursery.start(serve, make_app(door), self.config.socket_path, door.caller)
+                serve = partial(serve_http, shutdown=self._shutdown, **self._options)
+                self.addresses = await nursery.start(
+                    serve, make_app(door), self.config.socket_path, door.caller
+                )
                 self._ready.set()
                 await self._shutdown.wait()
                 self.service.close()
@@ -150,8 +159,8 @@ class AStore:
 
 
 @contextmanager
-def serving(workspace: Path) -> Iterator[Served]:
-    served = Served(workspace)
+def serving(workspace: Path, **options: Any) -> Iterator[Served]:
+    served = Served(workspace, **options)
     try:
         yield served
     finally:

@@ -51,6 +51,7 @@ LAYERS = {
         BASE | {"memfs.engine", "memfs.memory", "memfs.feed", "memfs.recall"}, "faiss", "numpy"
     ),
     "daemon": layer(DOORS, *WEB),
+    "daemon.http.serve": layer(DOORS, *WEB, "h11"),  # what hypercorn speaks HTTP/1.1 with
     "daemon.mount": layer(DOORS, *WEB, "pyfuse3"),
     "daemon.run": layer(DOORS | {"memfs.store"}, *WEB),
     "daemon.offline": layer(DOORS | {"memfs.store"}, *WEB),  # check, compact: no daemon runs then

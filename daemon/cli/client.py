@@ -54,6 +54,43 @@ class Client:
             if page is None:
                 return
 
+    def stream(
+        self, *path: str, last_id: str | None, quiet_s: float, **query: object
+    ) -> Iterator[dict[str, str]]:
+        """Yield the blocks of a stream of server-sent events, each when it is whole.
+
+        last_id: of the block to go on after.
+        Raises: Failure; ConnectionError when the stream ended or nothing came for *quiet_s*.
+        """
+        import httpx
+
+        http = self._http or self._connect()
+        headers = {"accept": "text/event-stream"}
+        if last_id is not None:
+            headers["last-event-id"] = last_id
+        url = "/".join(quote(part, safe="") for part in path)
+        asked = http.stream(
+            "GET", url, params=_given(query), headers=headers, timeout=httpx.Timeout(quiet_s)
+        )
+        try:
+            with asked as response:
+                if response.status_code == 503:  # it stops, or is full
+                    raise ConnectionError("the daemon is busy")
+                if not response.is_success:
+                    response.read()
+                    raise Failure.of(response.status_code, response.json().get("error", {}))
+                block: dict[str, str] = {}
+                for line in response.iter_lines():
+                    name, _, value = line.partition(": ")
+                    if line:
+                        block[name] = value
+                    else:
+                        yield block
+                        block = {}
+        except httpx.TransportError as error:
+            raise ConnectionError(str(error)) from None
+        raise ConnectionError("the stream ended")
+
     def _call(
         self, method: str, path: tuple[str, ...], query: dict[str, object], body: Json | None
     ) -> Json:
@@ -64,7 +101,7 @@ class Client:
             response = http.request(
                 method,
                 "/".join(quote(part, safe="") for part in path),
-                params={name: _text(value) for name, value in query.items() if value is not None},
+                params=_given(query),
                 content=None if body is None else _encode(body),
                 headers={} if body is None else {"content-type": "application/json"},
             )
@@ -183,5 +220,11 @@ def _encode(body: Json) -> bytes:
     return json.dumps(given, ensure_ascii=False).encode()
 
 
-def _text(value: object) -> str:
+def _given(query: dict[str, object]) -> dict[str, str | list[str]]:
+    return {name: _text(value) for name, value in query.items() if value is not None}
+
+
+def _text(value: object) -> str | list[str]:
+    if isinstance(value, list | tuple):
+        return [str(one) for one in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return str(value).lower() if isinstance(value, bool) else str(value)

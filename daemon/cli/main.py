@@ -2,7 +2,7 @@
 
 import click
 
-from daemon.cli import daemon, history, keys, notes, secrets, stores, tasks
+from daemon.cli import daemon, history, keys, notes, secrets, stores, tasks, watch
 from daemon.cli.session import EXIT_CODES, Group
 
 _EPILOG = f"""{EXIT_CODES}
@@ -67,6 +67,7 @@ for command in (
     history.diff,
     history.restore,
     history.redact,
+    watch.watch,
     secrets.secret_group,
     keys.key_group,
 ):

@@ -6,7 +6,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
-from daemon.http import admin, keys, memories, sessions, stores, tasks, versions, wire
+from daemon.http import admin, events, keys, memories, sessions, stores, tasks, versions, wire
 from daemon.http.callers import Callers
 from daemon.http.door import Door
 from daemon.http.guard import Guard
@@ -32,6 +32,7 @@ def make_app(door: Door) -> FastAPI:
         tasks.worker_router,
         sessions.router,
         keys.router,
+        events.router,
         admin.router,
         admin.open_router,
     ):

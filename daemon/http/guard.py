@@ -1,10 +1,13 @@
-"""Around every route: a request id, who asks, a bound on the body, an answer even to our bugs."""
+"""Around every route: a request id, who asks, bounds of size and time, an answer even to bugs."""
 
 import logging
+import math
 
+import trio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daemon.http import wire
+from daemon.http.bounds import Bounds
 from daemon.http.callers import Callers, Entrance
 from memfs import ids
 from memfs.errors import Invalid, MemfsError
@@ -12,7 +15,7 @@ from memfs.errors import Invalid, MemfsError
 log = logging.getLogger(__name__)
 
 BODY_BYTES = 2**20  # a note's text with every byte escaped in JSON takes 600 KiB
-_DRAIN_BYTES = 2**26  # of a body that is too large: so that the client gets to read why
+_DRAIN_BYTES = 2**26  # of a body that nobody reads: so that the client gets to read why
 
 
 _OPEN = ("/healthz",)  # to everybody
@@ -31,25 +34,39 @@ class Guard:
             await self._app(scope, receive, send)
             return
         request_id = ids.new("req_")
-        scope.setdefault("state", {})["request_id"] = request_id
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        bounds: Bounds = state["bounds"]
+        body = _Body(receive, bounds.body_s)
+        deadline = trio.CancelScope()
         started = False
 
         async def answer(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                deadline.deadline = math.inf  # from here on the client's pace is bounded
                 message.setdefault("headers", []).append((b"request-id", request_id.encode()))
-            await send(message)
+                await body.skip()
+            await body.send_last(send, message)
 
         try:
+            _check_head(scope, bounds.head_bytes)
             if scope["path"] not in _OPEN:
-                entrance: Entrance = scope["state"]["entrance"]
-                scope["state"]["caller"] = self._callers.identify(entrance, scope["headers"])
+                entrance: Entrance = state["entrance"]
+                state["caller"] = self._callers.identify(entrance, scope["headers"])
             _check_betas(scope)
-            body = await _read(receive)
-            if body is None:
-                return
-            await self._app(scope, _replay(body, receive), answer)
+            receive = _replay(await body.read(), receive)
+            deadline.deadline = trio.current_time() + bounds.answer_s
+            with deadline:
+                await self._app(scope, receive, answer)
+            if deadline.cancelled_caught:
+                raise wire.TooLate(
+                    f"no answer within {bounds.answer_s:g} s: what had not begun is not applied; "
+                    "look, then try again"
+                )
+        except _LeftError:
+            return
         except MemfsError as error:
             await wire.refusal(error, request_id)(scope, receive, answer)
         except Exception:
@@ -58,25 +75,72 @@ class Guard:
                 await wire.bug(request_id)(scope, receive, answer)
 
 
-async def _read(receive: Receive) -> bytes | None:
-    """Return the request's body, None if the client went away.
+class _LeftError(Exception):
+    """The client went away."""
 
-    Raises: TooLarge.
+
+class _Body:
+    """A request's body as it comes in.
+
+    Hypercorn (0.18) holds ten parts of it and then waits, also with the end of its connection:
+    while an answer ends, somebody must go on taking what comes.
     """
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more and size <= _DRAIN_BYTES:
-        message = await receive()
+
+    def __init__(self, receive: Receive, within_s: float) -> None:
+        self._receive = receive
+        self._within_s = within_s
+        self._until = trio.current_time() + within_s
+        self._more = True
+
+    async def _part(self) -> bytes:
+        message = await self._receive()
+        self._more = message.get("more_body", False)
         if message["type"] == "http.disconnect":
-            return None
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size <= BODY_BYTES:
-            parts.append(part)
-        more = message.get("more_body", False)
-    if size > BODY_BYTES:
-        raise wire.TooLarge(f"the request's body may have at most {BODY_BYTES} bytes: send less")
-    return b"".join(parts)
+            raise _LeftError
+        return message.get("body", b"")
+
+    async def read(self) -> bytes:
+        """Return all of it.
+
+        Raises: TooLarge, TooSlow, _LeftError.
+        """
+        parts: list[bytes] = []
+        size = 0
+        with trio.move_on_at(self._until) as scope:
+            while self._more and size <= BODY_BYTES:
+                parts.append(await self._part())
+                size += len(parts[-1])
+        if size > BODY_BYTES:
+            raise wire.TooLarge(
+                f"the request's body may have at most {BODY_BYTES} bytes: send less"
+            )
+        if scope.cancelled_caught:
+            raise wire.TooSlow(f"the request's body did not come within {self._within_s:g} s")
+        return b"".join(parts)
+
+    async def skip(self) -> None:
+        """Take what nobody has read, within bounds: a client that still sends reads no answer."""
+        size = 0
+        with trio.move_on_at(self._until):
+            while self._more and size <= _DRAIN_BYTES:
+                try:
+                    size += len(await self._part())
+                except _LeftError:
+                    return
+
+    async def send_last(self, send: Send, message: Message) -> None:
+        """Send a part of the answer; with the last one, take what still comes in."""
+        if not self._more or message.get("more_body", message["type"] != "http.response.body"):
+            await send(message)
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._discard)
+            await send(message)
+            nursery.cancel_scope.cancel()
+
+    async def _discard(self) -> None:
+        while True:
+            await self._receive()
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -91,6 +155,16 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replayed
+
+
+def _check_head(scope: Scope, most: int) -> None:
+    """Check the size of a request's line and headers.
+
+    Raises: HeadTooLarge.
+    """
+    size = len(scope["raw_path"]) + len(scope["query_string"])
+    if size + sum(len(name) + len(value) for name, value in scope["headers"]) > most:
+        raise wire.HeadTooLarge(f"a request's headers may have {most} bytes: send fewer")
 
 
 def _check_betas(scope: Scope) -> None:

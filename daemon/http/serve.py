@@ -1,5 +1,6 @@
 """Serving the application: the owner's unix socket, and TCP where that is asked for."""
 
+import contextlib
 import logging
 import os
 import socket
@@ -8,23 +9,31 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import h11
 import trio
 from fastapi import FastAPI
 from hypercorn.config import Config
+from hypercorn.events import Closed, Event, RawData
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState
+from hypercorn.typing import AppWrapper, ConnectionState
 from hypercorn.utils import wrap_app  # pyright: ignore[reportUnknownVariableType] - WSGI's dict
 
+from daemon.http import wire
+from daemon.http.bounds import Bounds
 from daemon.http.callers import Entrance
+from memfs import ids
 from memfs.errors import Unavailable
 from memfs.types import Caller
 
 log = logging.getLogger(__name__)
 
 _BACKLOG = 256
-_KEEP_ALIVE_S = 75
-_GRACEFUL_S = 5.0
+_AWAY_S = 1.0  # for a client to read that there is no room
+_READ_BYTES = 65_536
+_BOUNDS = Bounds()
 _PEER = struct.Struct("3i")  # SO_PEERCRED: pid, uid, gid (unix(7))
 
 
@@ -35,6 +44,7 @@ async def serve_http(
     *,
     shutdown: trio.Event,
     listen: tuple[str, int] | None = None,
+    bounds: Bounds = _BOUNDS,
     task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until *shutdown*, then answer what is under way, within a few seconds.
@@ -44,26 +54,39 @@ async def serve_http(
     can connect, with the TCP addresses.
     Raises: Unavailable (the TCP address is taken, or not this machine's).
     """
-    config, context = _config(), WorkerContext(None)
+    config, context = _config(bounds), WorkerContext(None)
     framework = wrap_app(app, 0, "asgi")  # pyright: ignore[reportArgumentType] - narrower ASGI types
 
     async def serve_one(
-        entrance: Callable[[trio.SocketStream], Entrance], stream: trio.SocketStream
+        room: trio.Semaphore,
+        entrance: Callable[[trio.SocketStream], Entrance],
+        stream: trio.SocketStream,
     ) -> None:
         try:
-            state = ConnectionState({"entrance": entrance(stream)})
-            await _Connection(framework, config, context, state, stream).run()  # pyright: ignore[reportArgumentType] - a socket's stream is what it gets from hypercorn, too
+            room.acquire_nowait()
+        except trio.WouldBlock:
+            await _turn_away(stream, bounds.connections)
+            return
+        try:
+            state = ConnectionState(
+                {"entrance": entrance(stream), "bounds": bounds, "stopping": shutdown}
+            )
+            await _Connection(framework, config, context, state, stream, bounds.stall_s).run()
         except Exception:
             log.exception("bug in a connection")  # which is no reason to end the daemon
+        finally:
+            room.release()
 
     tcp = await _listen_tcp(listen)
     unix = trio.SocketListener(_listen(socket_path))
-    at_socket = partial(serve_one, partial(_at_socket, owner))
+    # apart, so that whoever fills the one cannot keep the owner out of the other
+    doors = [(partial(_at_socket, owner), [unix]), (_at_tcp, tcp)]
     try:
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
-                for handler, listeners in ((at_socket, [unix]), (partial(serve_one, _at_tcp), tcp)):
+                for entrance, listeners in doors:
                     if listeners:
+                        handler = partial(serve_one, trio.Semaphore(bounds.connections), entrance)
                         accepting.start_soon(
                             partial(
                                 trio.serve_listeners,
@@ -75,22 +98,113 @@ async def serve_http(
                 task_status.started([one.socket.getsockname()[:2] for one in tcp])
                 await shutdown.wait()
                 accepting.cancel_scope.cancel()
-            connections.cancel_scope.deadline = trio.current_time() + _GRACEFUL_S
+            connections.cancel_scope.deadline = trio.current_time() + bounds.grace_s
             await context.terminated.set()  # idle connections close, busy ones after their answer
     finally:
         _remove(socket_path)
 
 
+async def _turn_away(stream: trio.SocketStream, most: int) -> None:
+    """Say that there is no room; who does not read it in a moment does without."""
+    error = wire.TooMany(f"{most} connections are open, which is the most: try again in a second")
+    answer = wire.refusal(error, ids.new("req_"))
+    head = f"HTTP/1.1 {answer.status_code} Service Unavailable\r\n"
+    headers = [*answer.raw_headers, (b"retry-after", b"1"), (b"connection", b"close")]
+    lines = b"".join(b"%s: %s\r\n" % pair for pair in headers)
+    with trio.move_on_after(_AWAY_S), contextlib.suppress(trio.BrokenResourceError):
+        await stream.send_all(head.encode() + lines + b"\r\n" + bytes(answer.body))
+        await stream.send_eof()
+        while await stream.receive_some(_READ_BYTES):  # closing over unread bytes is a reset
+            pass
+
+
 class _Connection(TCPServer):
-    """One client's connection.
+    """One client's connection: HTTP/1.1 alone, and nothing waits for the client without an end.
 
     Hypercorn's own (0.18) keeps the descriptor of a client that has left until the keep-alive
-    timeout; a shell loop of short commands would use them all up.
+    timeout, and waits for one that takes no bytes for ever, also when the daemon stops.
     """
 
+    def __init__(
+        self,
+        app: AppWrapper,
+        config: Config,
+        context: WorkerContext,
+        state: ConnectionState,
+        stream: trio.SocketStream,
+        stall_s: float,
+    ) -> None:
+        super().__init__(app, config, context, state, stream)  # pyright: ignore[reportArgumentType] - a socket's stream is what it gets from hypercorn, too
+        self._socket = stream
+        self._stall_s = stall_s
+        self._reading = trio.CancelScope()
+
+    async def run(self) -> None:
+        """Serve requests until either side closes."""
+        try:
+            async with TaskGroup() as group:
+                self._task_group = group
+                self.protocol = _Protocol(  # pyright: ignore[reportAttributeAccessIssue] - what the wrapper wraps
+                    self.app,
+                    self.config,
+                    self.context,
+                    group,
+                    self.state,  # pyright: ignore[reportArgumentType]
+                    False,
+                    None,
+                    None,
+                    self.protocol_send,
+                )
+                await self.idle_task.restart(group, self._idle_timeout)  # pyright: ignore[reportUnknownMemberType]
+                await self._read_data()
+        except OSError:
+            pass
+        finally:
+            await self._close()
+
+    async def protocol_send(self, event: Event) -> None:
+        """Send bytes, each part within a time; whoever takes none is cut off."""
+        if not isinstance(event, RawData):
+            await super().protocol_send(event)
+            if isinstance(event, Closed):
+                self._reading.cancel()
+            return
+        async with self.send_lock:
+            try:
+                for start in range(0, len(event.data), _READ_BYTES):
+                    with trio.fail_after(self._stall_s):
+                        await self._socket.send_all(event.data[start : start + _READ_BYTES])
+            except trio.Cancelled:
+                self._socket.socket.close()  # half a message was sent: nothing may follow it
+                raise
+            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+                self._socket.socket.close()
+                await self.protocol.handle(Closed())
+                # it may be held up by bytes that came after the request and that nobody will take
+                self._reading.cancel()
+
     async def _read_data(self) -> None:
-        await super()._read_data()
+        with self._reading:
+            await super()._read_data()
         await self.idle_task.stop()
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1; offers to go on in another protocol are not taken up."""
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        pass
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        headers = [pair for pair in request.headers if pair[0] != b"upgrade"]
+        await super()._create_stream(
+            h11.Request(
+                method=request.method,
+                target=request.target,
+                headers=headers,
+                http_version=request.http_version,
+            )
+        )
 
 
 def _at_socket(owner: Caller, stream: trio.SocketStream) -> Entrance:
@@ -109,12 +223,13 @@ def _at_tcp(stream: trio.SocketStream) -> Entrance:
     return Entrance(peer, None)
 
 
-def _config() -> Config:
+def _config(bounds: Bounds) -> Config:
     config = Config()
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn")
     config.errorlog.setLevel(logging.WARNING)
-    config.keep_alive_timeout = _KEEP_ALIVE_S
+    config.keep_alive_timeout = bounds.idle_s  # pyright: ignore[reportAttributeAccessIssue]
+    config.h11_max_incomplete_size = bounds.head_bytes
     config.keep_alive_max_requests = 2**31
     config.include_server_header = False
     return config

@@ -459,6 +459,30 @@ class TooLarge(MemfsError):
     errno, status, type = errno.EFBIG, 413, "request_too_large"
 
 
+class HeadTooLarge(MemfsError):
+    """The request's headers are larger than any request needs."""
+
+    errno, status, type = errno.EFBIG, 431, "request_too_large"
+
+
+class TooSlow(MemfsError):
+    """The request's body did not come in time."""
+
+    errno, status, type = errno.ETIMEDOUT, 408, "timeout_error"
+
+
+class TooLate(MemfsError):
+    """The answer was not ready in time."""
+
+    errno, status, type = errno.ETIMEDOUT, 504, "timeout_error"
+
+
+class TooMany(MemfsError):
+    """There are more connections than the daemon serves at once."""
+
+    errno, status, type = errno.EAGAIN, 503, "overloaded_error"
+
+
 def refusal(error: MemfsError, request_id: str) -> Response:
     """Return the answer for a domain error."""
     extra: dict[str, str] = {}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from memfs import ids
 from memfs.engine import log, stores, workers
-from memfs.errors import Invalid, NotFound
+from memfs.errors import Invalid, NotFound, Unauthenticated
 from memfs.store.env import Txn
 from memfs.store.records import KEY
 from memfs.types import Actor, Caller, ChangeKind, Key, KeyId, Power, StoreNo, Time, evolve
@@ -16,6 +16,7 @@ PREFIX = "memfs_"  # of a secret; engine.secrets knows its shape
 SCOPES = ("stores", "tasks", "agents", "events")
 
 _SECRET_BYTES = 32
+_ACTOR = "api_actor"
 
 
 def create(
@@ -58,6 +59,17 @@ def find(txn: Txn, secret: str) -> Key | None:
     return None if key is None or key.revoked_at is not None else key
 
 
+def check_valid(txn: Txn, caller: Caller) -> None:
+    """Check that the caller's key, if it has one, was not revoked since it came.
+
+    Raises: Unauthenticated.
+    """
+    if caller.actor.type == _ACTOR and any(
+        key.id == caller.actor.id and key.revoked_at is not None for _, key in KEY.scan(txn)
+    ):
+        raise Unauthenticated("this key was revoked: make one with `memfs key create`")
+
+
 def everything(txn: Txn) -> Iterator[Key]:
     """Yield every key, revoked ones too, in the order of making."""
     yield from sorted((key for _, key in KEY.scan(txn)), key=lambda key: (key.created_at, key.id))
@@ -80,7 +92,7 @@ def revoke(txn: Txn, caller: Caller, now: Time, key_id: str) -> Key:
 
 def caller_of(key: Key) -> Caller:
     """Return who a request with *key* comes from."""
-    actor = Actor("api_actor", key.id)
+    actor = Actor(_ACTOR, key.id)
     return Caller(actor, power=key.power, worker=key.worker, scopes=key.scopes)
 
 
