@@ -130,13 +130,18 @@ def listings(served: Served) -> dict[str, dict[str, Any]]:
         served.call("POST", "tasks", {"worker": "w", "resources": [resource(store)]})
         served.store("other")
     store.call("POST", f"/memories/{note['id']}", {"content": "again"})
+    many = [resource(served.store()) for _ in range(2)]
+    session = served.call("POST", "sessions", {"agent": "w", "resources": many})["id"]
     at = f"memory_stores/{store.id}"
     return {
         "memory_stores": {"name": "other"},
-        f"{at}/memories": {"depth": 1},
+        f"{at}/memories": {"path_prefix": "/"},
         f"{at}/memories?": {"archived": True},
         f"{at}/memory_versions": {"operation": "created"},
         "tasks": {"memory_store_id": store.id},
+        "sessions": {"memory_store_id": store.id},
+        "sessions?": {"memory_store_id": store.id, "order": "asc"},
+        f"sessions/{session}/resources": {},
         "tasks?": {"memory_store_id": store.id, "include_ended": False},
     }
 
@@ -152,8 +157,16 @@ def test_the_listings_tested_here_are_all_that_have_pages(served: Served) -> Non
         for path, route in served.http.get("/openapi.json").json()["paths"].items()
         if "page" in [one["name"] for one in route.get("get", {}).get("parameters", ())]
     }
-    known = {f"/v1/{route.rstrip('?')}" for route in listings(served)}
-    assert {re.sub("memstore_[^/]+", "{memory_store_id}", path) for path in known} == paged
+    found = {f"/v1/{route.rstrip('?')}" for route in listings(served)}
+    named = (("memstore_", "{memory_store_id}"), ("task_", "{session_id}"))
+    for prefix, name in named:
+        found = {re.sub(f"{prefix}[^/]+", name, path) for path in found}
+    assert found == paged
+
+
+def known(rows: list[Any]) -> list[str]:
+    """Return what tells rows apart; ages are not the same a moment later."""
+    return [row.get("id") or row["memory_store_id"] for row in rows]
 
 
 def test_a_cursor_goes_on_after_a_restart_in_every_listing(tmp_path: Path) -> None:
@@ -168,8 +181,7 @@ def test_a_cursor_goes_on_after_a_restart_in_every_listing(tmp_path: Path) -> No
         for route, query in walks.items():
             rest = served.call("GET", route.rstrip("?"), page=cursors[route], **query)
             assert rest["next_page"] is None
-            assert rest["data"] == whole[route][2:]
-            assert rest["data"]
+            assert known(rest["data"]) == known(whole[route][2:]) != []
 
 
 def test_forged_and_foreign_cursors_are_400_in_every_listing(served: Served) -> None:
@@ -186,7 +198,7 @@ def test_forged_and_foreign_cursors_are_400_in_every_listing(served: Served) -> 
             "page_",
             "page_é",
             "page_" + "A" * 40,
-            "page_" + "A" * 20_000,
+            "page_" + "A" * 8_000,
             "\0",
             own.upper(),
         ]
