@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from daemon.http import admin, events, keys, memories, sessions, stores, tasks, versions, wire
 from daemon.http.callers import Callers
 from daemon.http.door import Door
-from daemon.http.guard import Guard
+from daemon.http.guard import OPEN, Guard
 from memfs.errors import MemfsError
 
 
@@ -18,7 +18,8 @@ def make_app(door: Door) -> FastAPI:
     app = FastAPI(
         title="memfs",
         version=admin.version(),
-        description="Memory stores, memories and versions in the shapes of Claude's memory API.",
+        description="Memory stores, memories and versions in the shapes of Claude's memory API. "
+        "The owner's unix socket needs no key.",
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -74,5 +75,13 @@ def _openapi(app: FastAPI) -> dict[str, object]:
                 operation["responses"].pop("422", None)
         schemas.pop("HTTPValidationError", None)
         schemas.pop("ValidationError", None)
+        document["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        }
+        document["security"] = [{"bearer": []}, {"key": []}]
+        for path in OPEN:
+            for operation in document["paths"][path].values():
+                operation["security"] = []
         app.openapi_schema = document
     return app.openapi_schema
