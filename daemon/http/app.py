@@ -21,6 +21,7 @@ def make_app(door: Door) -> FastAPI:
         description="Memory stores, memories and versions in the shapes of Claude's memory API. "
         "The owner's unix socket needs no key.",
         redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
     )
     app.state.door = door
