@@ -26,10 +26,10 @@ def make_app(door: Door) -> FastAPI:
     )
     app.state.door = door
     app.add_middleware(Guard, callers=Callers(door.service))
-    for router in (
-        stores.router,
+    for router in (  # those first that are asked most: each one before costs a look
         memories.router,
         versions.router,
+        stores.router,
         tasks.router,
         tasks.worker_router,
         sessions.router,
