@@ -70,6 +70,7 @@ TOKENS = {
     "digitalocean": "do" + "p_v1_" + hexa(64),
     "vault": "hv" + "s." + made(90, BASE64URL),
     "age": "AGE-SECRET" + "-KEY-1" + made(58, UPPER),
+    "memfs": "mem" + "fs_" + made(43, BASE64URL),
 }
 
 PASS = "pass" + "word"
@@ -128,6 +129,10 @@ SECRET_TEXTS = [
 
 CLEAN = [
     "",
+    "memfs_" + "a_name_of_words_that_goes_on_and_on_" * 2,
+    "memfs_" + "NAMES_IN_CAPITALS_SAY_WHAT_IS_MEANT_HERE_" * 2,
+    "curl -H 'x-api-key: memfs_…' and memfs_xxxxxxxxXXXXXXXXxxxxxxxxXXXXXXXXxxxxxxxxXXX",
+    "export MEMFS_KEY=memfs_your-key-here, apikey_01HZX3K8Q5T7V9W2Y4A6C8E0G1 names it",
     "sha256: " + hashlib.sha256(b"x").hexdigest(),
     hashlib.sha256(b"x").hexdigest() + "  file.md",
     "sha512-" + base64.b64encode(hashlib.sha512(b"x").digest()).decode(),

@@ -79,6 +79,37 @@ def test_newer_format_is_refused_and_nothing_is_written(tmp_path: Path):
     assert (tmp_path / "data.mdb").read_bytes() == before
 
 
+@pytest.mark.parametrize("old", range(1, FORMAT))
+def test_an_older_format_is_upgraded_at_open(tmp_path: Path, old: int):
+    since = {2: ("live", "key"), 3: ("made",)}  # tables; those that came later were not there
+    with closing(Engine(tmp_path)) as engine:
+        for number in range(3):
+            engine.commit(tasks.create, "ada", (), f"t{number}")
+        engine.commit(tasks.end, "t1")
+        listed = engine.view(tasks.list_page)
+        with engine.env.write() as txn:
+            for table in (name for made in range(old + 1, FORMAT + 1) for name in since[made]):
+                for key, _ in list(txn.scan(table)):
+                    txn.delete(table, key)
+            txn.put("meta", b"format", keys.pack_u64(old))
+        assert check(engine.env) != []
+        engine.reopen()
+        assert check(engine.env) == []
+        assert engine.view(tasks.list_page) == listed
+        assert [task.id for task in engine.view(tasks.live)] == ["t0", "t2"]
+
+
+def test_an_upgrade_leaves_damaged_tasks_to_check(tmp_path: Path):
+    with closing(Engine(tmp_path)) as engine:
+        for number in range(2):
+            engine.commit(tasks.create, "ada", (), f"t{number}")
+        damage(engine.env, "task", b"t0")
+        with engine.env.write() as txn:
+            txn.put("meta", b"format", keys.pack_u64(1))
+        engine.reopen()
+        assert [line.split(":")[0] for line in check(engine.env)] == ["task t0"]
+
+
 def test_data_files_are_private(tmp_path: Path):
     Env(tmp_path / "new" / "data").close()
     assert (tmp_path / "new" / "data").stat().st_mode & 0o777 == 0o700
@@ -327,6 +358,9 @@ TAMPERINGS = {
              add("meta", b"store", U64(0)), add("meta", b"attachment", U64(0)),
              add("meta", b"format", U64(FORMAT + 1))],
     "worker": [remove("worker")],
+    "live": [remove("live"), add("live", b"agt_x\0task_x"), add("live", b"x", b"x")],
+    "made": [remove("made"), add("made", keys.pack_u32(99), b"task_x"),
+             add("made", keys.pack_u32(1), b"task_x")],
     "refused": [remove("refused")],
     "task": [rewrite(TASK, 0, deleted_at=Time(1))],
     "credential": [add("credential", b"x", b"\1" + b"\0" * 20)],

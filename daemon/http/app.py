@@ -23,7 +23,7 @@ from daemon.http import (
 )
 from daemon.http.callers import Callers
 from daemon.http.door import Door
-from daemon.http.guard import Guard
+from daemon.http.guard import OPEN, Guard
 from memfs.errors import MemfsError
 
 
@@ -32,7 +32,8 @@ def make_app(door: Door) -> FastAPI:
     app = FastAPI(
         title="memfs",
         version=admin.version(),
-        description="Memory stores, memories and versions in the shapes of Claude's memory API.",
+        description="Memory stores, memories and versions in the shapes of Claude's memory API. "
+        "The owner's unix socket needs no key.",
         openapi_url=None,  # daemon.http.docs serves it: FastAPI's pages are from elsewhere
         redirect_slashes=False,
     )
@@ -41,11 +42,11 @@ def make_app(door: Door) -> FastAPI:
     door.service.on_commit = numbers.commit
     app.add_middleware(Guard, callers=Callers(door.service), metrics=numbers)
     app.state.imports = transfer.Imports()
-    for router in (
-        transfer.router,  # before the stores': "import" is no id
-        stores.router,
+    for router in (  # those first that are asked most: each one before costs a look
         memories.router,
         versions.router,
+        transfer.router,  # before the stores': "import" is no id
+        stores.router,
         refused.router,
         tasks.router,
         tasks.worker_router,
@@ -96,5 +97,13 @@ def _openapi(app: FastAPI) -> dict[str, object]:
                 operation["responses"].pop("422", None)
         schemas.pop("HTTPValidationError", None)
         schemas.pop("ValidationError", None)
+        document["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        }
+        document["security"] = [{"bearer": []}, {"key": []}]
+        for path in OPEN:
+            for operation in document["paths"][path].values():
+                operation["security"] = []
         app.openapi_schema = document
     return app.openapi_schema

@@ -54,41 +54,49 @@ class Door:
         return result
 
 
-# Dependencies are coroutines because FastAPI would send plain functions to a thread.
+# Dependencies are coroutines because FastAPI would send plain functions to a thread. They take the
+# request, not each other: FastAPI solves each one anew, which takes as long as reading a note.
 
 
-async def _door(request: Request) -> Door:
+def _of(request: Request) -> Door:
     return replace(request.app.state.door, caller=request.state.caller)
 
 
-TheDoor = Annotated[Door, Depends(_door)]
+async def _door(request: Request) -> Door:
+    return _of(request)
 
 
-async def _reads(door: TheDoor, memory_store_id: str) -> Door:
+async def _reads(request: Request, memory_store_id: str) -> Door:
+    door = _of(request)
     door.service.view(access.store, door.caller, memory_store_id)
     return door
 
 
-async def _writes(door: TheDoor, memory_store_id: str) -> Door:
+async def _writes(request: Request, memory_store_id: str) -> Door:
+    door = _of(request)
     door.service.view(access.store_to_write, door.caller, memory_store_id)
     return door
 
 
-async def _manages(door: TheDoor, memory_store_id: str) -> Door:
+async def _manages(request: Request, memory_store_id: str) -> Door:
+    door = _of(request)
     door.service.view(access.store_to_manage, door.caller, memory_store_id)
     return door
 
 
-async def _person(door: TheDoor) -> Door:
+async def _person(request: Request) -> Door:
+    door = _of(request)
     access.check_person(door.caller)
     return door
 
 
-async def _sees(door: TheDoor) -> Door:
+async def _sees(request: Request) -> Door:
+    door = _of(request)
     access.check_not_agent(door.caller)
     return door
 
 
+TheDoor = Annotated[Door, Depends(_door)]
 Reads = Annotated[Door, Depends(_reads)]
 Writes = Annotated[Door, Depends(_writes)]
 Manages = Annotated[Door, Depends(_manages)]
@@ -99,7 +107,7 @@ Sees = Annotated[Door, Depends(_sees)]
 def scope(name: str) -> params.Depends:
     """Return the dependency of a router whose routes need a scope."""
 
-    async def check(door: TheDoor) -> None:
-        access.check_scope(door.caller, name)
+    async def check(request: Request) -> None:
+        access.check_scope(request.state.caller, name)
 
     return params.Depends(check)

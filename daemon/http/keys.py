@@ -1,9 +1,9 @@
 """/v1/keys: API keys."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from daemon.http import wire
 from daemon.http.door import Person, Sees, scope
@@ -14,13 +14,16 @@ from memfs.types import Key, Power
 router = APIRouter(prefix="/v1/keys", tags=["keys"], dependencies=[scope("admin")])
 
 
+Scope = Annotated[str, Field(json_schema_extra={"enum": list(keys.SCOPES)})]
+
+
 class CreateKey(wire.Body):
     """A new key. Without scopes it is unrestricted."""
 
     power: Literal["person", "agent", "readonly"]
-    name: str = ""
+    name: Annotated[str, Field(json_schema_extra={"maxLength": 255})] = ""
     worker: str | None = None  # name or id; of an agent's key
-    scopes: list[str] | None = None
+    scopes: list[Scope] | None = None
 
 
 class KeyShape(BaseModel):

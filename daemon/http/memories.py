@@ -1,7 +1,6 @@
 """/v1/memory_stores/{id}/memories: the notes of a store."""
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Annotated, Concatenate, ParamSpec
 
 from fastapi import APIRouter, Query, Request, Response
@@ -65,10 +64,12 @@ async def list_memories(
         position: str | None = None
         if exact is not None:
             found = _at(txn, memory_store_id, exact)
-        elif archived:
-            found, position = _archived(txn, memory_store_id, limit, after)
         else:
-            part = notes.list_page(txn, memory_store_id, prefix, depth, limit, after)
+            part = (
+                notes.archived_page(txn, memory_store_id, limit, after)
+                if archived
+                else notes.list_page(txn, memory_store_id, prefix, depth, limit, after)
+            )
             found, position = part.items, part.after
         rows = [_row(txn, memory_store_id, where, info, view) for where, info in found]
         next_page = door.cursors.seal(position, listing)
@@ -185,17 +186,3 @@ def _at(txn: Txn, store_id: str, path: NotePath) -> list[tuple[NotePath, NodeInf
         return [(path, notes.at(txn, store_id, path))]
     except NotFound:
         return []
-
-
-def _archived(
-    txn: Txn, store_id: str, limit: int, after: str | None
-) -> tuple[list[tuple[NotePath, NodeInfo]], str | None]:
-    """Return a page of archived notes in the order of making, and the node it ended with."""
-    found = list(
-        islice(
-            (info for info in notes.list_archived(txn, store_id) if info.node > int(after or 0)),
-            limit + 1,
-        )
-    )
-    page = [(tree.path_of(txn, info), info) for info in found[:limit]]
-    return page, str(found[limit - 1].node) if len(found) > limit else None

@@ -145,7 +145,7 @@ class CreateSession(wire.Body):
     budget: dict[str, object] | None = None
     initial_events: list[dict[str, object]] | None = None
     vault_ids: list[str] | None = None
-    id: str | None = None
+    id: wire.TaskId | None = None
 
     def worker(self) -> str:
         """Return the worker's name or id.

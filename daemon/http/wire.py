@@ -7,12 +7,14 @@ beside them, which its clients ignore. Times are RFC 3339, UTC, with microsecond
 import errno
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Annotated, Generic, Literal, TypeVar
 
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
-from memfs import types
+from memfs import limits, types
 from memfs.errors import Invalid, MemfsError, PathConflict, RateLimited
 
 S = TypeVar("S", bound=BaseModel)
@@ -190,8 +192,13 @@ class ErrorEnvelope(BaseModel):
 
 def stamp(at: types.Time) -> str:
     """Return a time as 2026-11-30T12:44:08.034484Z; what is below a microsecond is cut."""
-    text = (_EPOCH + timedelta(microseconds=at // 1000)).isoformat(timespec="microseconds")
-    return text.replace("+00:00", "Z")
+    second, micros = divmod(at // 1000, 1_000_000)
+    return f"{_to_the_second(second)}.{micros:06}Z"
+
+
+@lru_cache(4096)  # a listing's rows have few different ones; an isoformat costs as much as a row
+def _to_the_second(at_s: int) -> str:
+    return (_EPOCH + timedelta(seconds=at_s)).isoformat()[:19]
 
 
 def stamp_or_null(at: types.Time | None) -> str | None:
@@ -329,27 +336,39 @@ class Body(BaseModel):
     model_config = ConfigDict(strict=True)
 
 
+def _says(**schema: int | str) -> FieldInfo:
+    """Return what OpenAPI says of a text beyond its type; the engine is what checks it."""
+    return Field(json_schema_extra=dict(schema))
+
+
+Name = Annotated[str, _says(minLength=1, maxLength=limits.STORE_NAME_CHARS)]
+Description = Annotated[str, _says(maxLength=limits.DESCRIPTION_CHARS)]
+Path = Annotated[str, _says(pattern="^/[^/]", maxLength=limits.PATH_BYTES)]
+Content = Annotated[str, _says(maxLength=limits.NOTE_BYTES)]
+TaskId = Annotated[str, _says(pattern="^[A-Za-z0-9._-]+$", maxLength=limits.TASK_ID_CHARS)]
+
+
 class CreateStore(Body):
     """A new memory store."""
 
-    name: str
-    description: str | None = None
+    name: Name
+    description: Description | None = None
     metadata: dict[str, str] | None = None
 
 
 class UpdateStore(Body):
     """What changes; null or absent stays. In metadata null removes a key."""
 
-    name: str | None = None
-    description: str | None = None
+    name: Name | None = None
+    description: Description | None = None
     metadata: dict[str, str | None] | None = None
 
 
 class CreateMemory(Body):
     """A new note."""
 
-    path: str
-    content: str
+    path: Path
+    content: Content
 
 
 class Precondition(Body):
@@ -362,15 +381,19 @@ class Precondition(Body):
 class UpdateMemory(Body):
     """What changes, at least one of content and path; null or absent stays."""
 
-    content: str | None = None
-    path: str | None = None
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["content"]}, {"required": ["path"]}]}
+    )
+
+    content: Content | None = None
+    path: Path | None = None
     precondition: Precondition | None = None
 
 
 class ArchiveMemory(Body):
     """Why the note is put away."""
 
-    reason: str
+    reason: Annotated[str, _says(minLength=1, maxLength=500)]
 
 
 class KeepRefused(Body):
@@ -385,7 +408,7 @@ class Resource(Body):
     type: Literal["memory_store"]
     memory_store_id: str
     access: Literal["read_write", "read_only"] | None = None
-    instructions: str | None = None
+    instructions: Annotated[str, _says(maxLength=limits.INSTRUCTIONS_CHARS)] | None = None
     guard: bool | None = None
 
 
@@ -399,9 +422,9 @@ class Owner(Body):
 class CreateTask(Body):
     """A new task. id and task_id are the same; without one memfs chooses."""
 
-    id: str | None = None
-    task_id: str | None = None
-    worker: str = "worker"  # name or id; a new name makes the worker
+    id: TaskId | None = None
+    task_id: TaskId | None = None
+    worker: Name = "worker"  # name or id; a new name makes the worker
     resources: list[Resource] | None = None
     owner: Owner | None = None
 
@@ -409,8 +432,10 @@ class CreateTask(Body):
 class CreateSecret(Body):
     """A credential that no text may hold."""
 
-    name: str
-    secret: str
+    name: Annotated[str, _says(minLength=1, maxLength=64)]
+    secret: Annotated[
+        str, _says(minLength=limits.SECRET_MIN_CHARS, maxLength=limits.SECRET_MAX_CHARS)
+    ]
 
 
 BODIES: list[type[BaseModel]] = []  # what routes read themselves, for OpenAPI
@@ -421,7 +446,8 @@ def takes(shape: type[BaseModel]) -> dict[str, object]:
     BODIES.append(shape)
     schema = {"$ref": f"#/components/schemas/{shape.__name__}"}
     content = {"application/json": {"schema": schema}}
-    return {"requestBody": {"required": True, "content": content}}
+    needed = bool(shape.model_json_schema().keys() & {"required", "anyOf"})
+    return {"requestBody": {"required": needed, "content": content}}
 
 
 async def decode(request: Request, shape: type[S]) -> S:

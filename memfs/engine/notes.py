@@ -6,6 +6,7 @@ changed nothing.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 from memfs import ids
 from memfs.engine import log, stores, tree, versions
@@ -285,11 +286,24 @@ def unarchive(txn: Txn, caller: Caller, now: Time, store_id: str, note_id: str) 
     return back
 
 
-def list_archived(txn: Txn, store_id: str) -> Iterator[NodeInfo]:
-    """Yield a store's archived notes."""
+def list_archived(txn: Txn, store_id: str, after: Node = NO_NODE) -> Iterator[NodeInfo]:
+    """Yield a store's archived notes that were made after the note *after*, oldest first."""
     store = stores.get(txn, store_id)
-    for key, _ in txn.scan("archived", keys.store(store.no)):
+    start = keys.in_store(store.no, after + 1)
+    for key, _ in txn.scan("archived", keys.store(store.no), start):
         yield tree.get(txn, Node(keys.parse_in_store(key)[1]))
+
+
+def archived_page(
+    txn: Txn, store_id: str, limit: int = 20, after: str | None = None
+) -> Page[tuple[NotePath, NodeInfo]]:
+    """Return archived notes, oldest first; after is a number from the page before.
+
+    Raises: NotFound (the store).
+    """
+    found = list(islice(list_archived(txn, store_id, Node(int(after or 0))), limit + 1))
+    items = [(tree.path_of(txn, info), info) for info in found[:limit]]
+    return Page(items, str(found[limit - 1].node) if len(found) > limit else None)
 
 
 def restore(

@@ -52,6 +52,7 @@ _TOKENS = (
     ("model provider key", rb"pplx-", rb"[A-Za-z0-9]{24}"),
     ("DigitalOcean token", rb"do[opr]_v1_", rb"[0-9a-f]{32}"),
     ("Shopify token", rb"shp(?:at|ca|pa|ss)_", rb"[0-9a-fA-F]{32}"),
+    ("memfs key", rb"memfs_", rb"(?=[\w-]*?[A-Z])(?=[\w-]*?[a-z])[\w-]{43}"),
     ("age secret key", rb"AGE-SECRET-KEY-1", rb"[A-Z0-9]{30}"),
 )
 # Found where a run starts that has a dot beside it: name, shape.

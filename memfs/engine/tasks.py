@@ -121,6 +121,7 @@ def create(
     )
     TASK.put(txn, task.id.encode(), task)
     txn.put("live", keys.live(task.worker_id, task.id), b"")
+    txn.put("made", keys.made(made[0].no), task.id.encode())
     _record(txn, caller, now, task)
     return task
 
@@ -146,13 +147,6 @@ def unknown(task_id: str) -> NotFound:
     return NotFound(f"no task {task_id!r}: list them with `memfs task list`")
 
 
-def everything(txn: Txn) -> Iterator[Task]:
-    """Yield every task that was not deleted, in byte order of ids."""
-    for _, task in TASK.scan(txn):
-        if task.deleted_at is None:
-            yield task
-
-
 def live(txn: Txn, worker: WorkerId | None = None) -> list[Task]:
     """Return the tasks that have not ended, of one worker or of all."""
     prefix = b"" if worker is None else keys.live(worker)
@@ -173,28 +167,45 @@ def list_page(
     limit: int = 20,
     after: str | None = None,
 ) -> Page[Task]:
-    """Return tasks, newest first unless told; after is what the page before ended with.
+    """Return tasks, newest first unless told; after is a number from the page before.
 
-    It is a place in the order, not a task: that one may have ended since, or be gone.
+    It is a place in the order of making, not a task: that one may have ended since, or be gone.
     """
-    found = [
-        task
-        for task in (everything(txn) if include_ended else live(txn, worker))
-        if (include_live or task.ended_at is not None)
-        and (worker is None or task.worker_id == worker)
-        and (store_id is None or any(a.store_id == store_id for a in task.attachments))
-        and (since is None or task.created_at >= since)
-        and (until is None or task.created_at <= until)
-    ]
-    found.sort(key=_place, reverse=not oldest_first)
-    if after is not None:
-        at, _, last = after.partition(" ")
-        place = (int(at), last)
-        found = [t for t in found if (_place(t) > place if oldest_first else _place(t) < place)]
-    more = len(found) > limit
-    return Page(
-        found[:limit], f"{found[limit - 1].created_at} {found[limit - 1].id}" if more else None
-    )
+    items: list[Task] = []
+    place = None if after is None else AttachmentNo(int(after))
+    for task in _in_order(txn, include_ended, oldest_first, place):
+        if (
+            (task.ended_at is None and not include_live)
+            or (worker is not None and task.worker_id != worker)
+            or (store_id is not None and all(a.store_id != store_id for a in task.attachments))
+            or (since is not None and task.created_at < since)
+            or (until is not None and task.created_at > until)
+        ):
+            continue
+        if len(items) == limit:
+            return Page(items, str(_number(items[-1])))
+        items.append(task)
+    return Page(items, None)
+
+
+def _in_order(
+    txn: Txn, ended: bool, oldest_first: bool, after: AttachmentNo | None
+) -> Iterator[Task]:
+    """Yield tasks in the order of making, or back, from after a place on; ended ones if asked."""
+    step = 1 if oldest_first else -1
+    if ended:
+        start = None if after is None else keys.made(AttachmentNo(after + step))
+        for _, key in txn.scan("made", start=start, reverse=not oldest_first):
+            task = find(txn, key.decode())
+            if task is not None and task.deleted_at is None:
+                yield task
+        return
+    found = sorted(live(txn), key=_number, reverse=not oldest_first)
+    yield from (task for task in found if after is None or (_number(task) - after) * step > 0)
+
+
+def _number(task: Task) -> AttachmentNo:
+    return task.attachments[0].no
 
 
 def update(
@@ -250,10 +261,6 @@ def delete(txn: Txn, caller: Caller, now: Time, task_id: str) -> Task:
 def caller_of(task: Task, attachment: Attachment) -> Caller:
     """Return who writes through an attachment."""
     return Caller(Actor("session_actor", task.id), attachment.no)
-
-
-def _place(task: Task) -> tuple[int, str]:
-    return task.created_at, task.id
 
 
 def _end(txn: Txn, caller: Caller, now: Time, task: Task) -> Task:

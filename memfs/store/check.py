@@ -46,7 +46,7 @@ _KEY_BYTES = {
     "store": (4, 4), "node": (8, 8), "dentry": (13, keys.DENTRY_BYTES), "archived": (12, 12),
     "content": (32, 32), "version": (12, 12), "by_note": (16, 16), "by_operation": (13, 13),
     "by_actor": (20, 20), "setback": (12, 12), "change": (8, 8), "refused": (12, 12),
-    "key": (32, 32),
+    "key": (32, 32), "made": (4, 4),
 }  # fmt: skip
 _TEXT_KEYS = frozenset(("meta", "worker", "task", "credential", "live"))
 _EMPTY_VALUES = frozenset(("archived", "by_note", "by_operation", "by_actor", "setback", "live"))
@@ -94,7 +94,7 @@ class _Checker:
             self.meta, self.stores_, self.trees, self.dentries, self.nodes, self.archived,
             self.versions, self.histories, self.by_operation, self.by_actor, self.setbacks,
             self.refused, self.contents, self.changes, self.workers,
-            self.tasks, self.live, self.keys_, self.credentials,
+            self.tasks, self.live, self.made, self.keys_, self.credentials,
         )  # fmt: skip
 
     # ---------------------------------------------------------------------------------- reading
@@ -616,6 +616,17 @@ class _Checker:
         for row in listed:  # a damaged task has been named already
             if ("task", keys.live_task(row)) not in self.damaged:
                 self.say("live", row, "there is no such task that has not ended (I18)")
+
+    def made(self) -> None:
+        """Check that `made` is every task, in its place."""
+        listed = dict(self.raw("made"))
+        for key, task in self.rows(TASK):
+            row = keys.made(task.attachments[0].no) if task.attachments else b""
+            if listed.pop(row, None) != key:
+                self.say("task", key, "is not in `made` under its first attachment (I18)")
+        for row, key in listed.items():
+            if ("task", key) not in self.damaged:
+                self.say("made", row, "there is no task that begins with it (I18)")
 
     def keys_(self) -> None:
         seen: set[str] = set()

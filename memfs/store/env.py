@@ -18,7 +18,7 @@ import lmdb
 from memfs.errors import Corrupt, FormatTooNew, NoSpace, Unavailable
 from memfs.store import keys, upgrade
 
-FORMAT = 2  # FORMAT.md's version; a change there comes with an upgrade here
+FORMAT = 3  # FORMAT.md's version; a change there comes with an upgrade here
 MAP_SIZE_BYTES = 64 * 2**30  # address space, not disk: the file grows with use
 RESERVE_BYTES = 16 * 2**20  # kept back from growing writes, so that deletes still find pages
 _PAGE_BYTES = 4096

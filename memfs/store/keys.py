@@ -19,18 +19,19 @@ refused       store:u32 n:u64                          Refused
 credential    name                                     what recognises a registered credential
 live          worker id, task id                       - (tasks that have not ended)
 key           sha256 of the secret:32 B                Key
+made          attachment:u32                           task id
 """
 
 import struct
 
 import xxhash
 
-from memfs.types import Actor, Node, Operation, Seq, Sha256, StoreNo, TaskId, WorkerId
+from memfs.types import Actor, AttachmentNo, Node, Operation, Seq, Sha256, StoreNo, TaskId, WorkerId
 
 TABLES = (
     "meta", "store", "node", "dentry", "archived", "content", "version", "by_note",
     "by_operation", "by_actor", "setback", "change", "worker", "task", "refused", "credential",
-    "live", "key",
+    "live", "key", "made",
 )  # fmt: skip
 
 FOLDER, NOTE = 1, 2  # kind byte of a dentry
@@ -129,6 +130,11 @@ def by_actor(no: StoreNo, actor: Actor, seq: Seq) -> bytes:
 def live(worker: WorkerId, task: TaskId | str = "") -> bytes:
     """Key of a living task of a worker; without a task, the prefix of all of the worker's."""
     return f"{worker}\0{task}".encode()
+
+
+def made(first: AttachmentNo) -> bytes:
+    """Key of a task in the order of making, by its first attachment."""
+    return _u32.pack(first)
 
 
 def live_task(key: bytes) -> bytes:
