@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from daemon.http import wire
 from daemon.http.bounds import Bounds
 from daemon.http.callers import Callers, Entrance
+from daemon.http.turns import Turns
 from memfs import ids
 from memfs.errors import Invalid, MemfsError
 
@@ -35,6 +36,7 @@ class Guard:
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         bounds: Bounds = state["bounds"]
+        turns: Turns = state["turns"]
         body = _Body(receive, bounds.body_s)
         deadline = trio.CancelScope()
         started = False
@@ -55,6 +57,7 @@ class Guard:
                 state["caller"] = self._callers.identify(entrance, scope["headers"])
             _check_betas(scope)
             receive = _replay(await body.read(), receive)
+            await turns.take()
             deadline.deadline = trio.current_time() + bounds.answer_s
             with deadline:
                 await self._app(scope, receive, answer)
