@@ -75,6 +75,39 @@ class Config:
         for name, path in paths.items():
             object.__setattr__(self, name, path)  # frozen for everyone else
 
+    def settings(self) -> dict[str, object]:
+        """Return what `memfs serve` can be told, by its options' names and in their words."""
+        return {
+            "map-size": format_size(self.map_size_bytes),
+            "keep-versions": format_duration(self.keep_versions_ns),
+            "log-level": self.log_level,
+            "scratch": list(self.scratch_patterns),
+            "listen": None if self.listen is None else format_listen(*self.listen),
+        }
+
+
+def format_listen(host: str, port: int) -> str:
+    """Return an address as --listen takes it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def format_size(size_bytes: int) -> str:
+    """Return a size as --map-size takes it, such as 64G."""
+    for unit, factor in (("T", 2**40), ("G", 2**30), ("M", 2**20), ("K", 2**10)):
+        if size_bytes % factor == 0:
+            return f"{size_bytes // factor}{unit}"
+    return str(size_bytes)
+
+
+def format_duration(time_ns: int | None) -> str:
+    """Return a time as --keep-versions takes it, such as 30d; `all` where nothing ends."""
+    if time_ns is None:
+        return "all"
+    for unit, factor in sorted(_UNITS_NS.items(), key=lambda item: -item[1]):
+        if time_ns % factor == 0 and (time_ns or unit == "s"):
+            return f"{time_ns // factor}{unit}"
+    return f"{time_ns}ns"
+
 
 def find_workspace(explicit: str | None, env: Mapping[str, str], cwd: Path) -> Path:
     """Return the resolved workspace: *explicit*, else MEMFS_WORKSPACE, else found above *cwd*.

@@ -484,7 +484,7 @@ def mount_fuse(operations: pyfuse3.Operations, config: Config) -> None:
     if os.listdir(config.mount_dir):
         raise errors.Conflict(f"{config.mount_dir} is not empty: move its files away")
     options = {
-        *("fsname=memfs", "subtype=memfs"),
+        *(f"fsname={source_name(config)}", "subtype=memfs"),
         *("default_permissions", "nosuid", "nodev", "noexec"),
     }
     if _may_allow_other():
@@ -498,6 +498,15 @@ def mount_fuse(operations: pyfuse3.Operations, config: Config) -> None:
             f"the kernel refused the mount at {config.mount_dir} ({exc}; libfuse said why on "
             "stderr): run as root, in a container with --cap-add SYS_ADMIN --device /dev/fuse"
         ) from exc
+
+
+def source_name(config: Config) -> str:
+    """Return what mount, findmnt and df call the mount's source: it tells workspaces apart.
+
+    Plain characters only: libfuse splits options at commas, pyfuse3 wants ASCII, and a colon would
+    make df take it for a file system of another machine.
+    """
+    return "memfs@" + re.sub(r"[^A-Za-z0-9/._+-]", "_", str(config.workspace))
 
 
 async def serve_fuse(config: Config) -> None:

@@ -137,6 +137,7 @@ class _Daemon:
         """Return what the daemon knows of itself, for the person who runs it."""
         return {
             "workspace": str(self.config.workspace),
+            "settings": self.config.settings(),
             **self._room(),
             "mounts": self.attachments.mounts(),
             "problems": [

@@ -266,7 +266,7 @@ class Change(Record, frozen=True):
     name: str = ""
     old_parent: Node = NO_NODE
     old_name: str = ""
-    subject: str = ""  # id of the store, task, worker or credential; for notes the note's id
+    subject: str = ""  # id of the store, task, worker, credential or note; n of a refused text
 
 
 class Refused(Record, frozen=True):

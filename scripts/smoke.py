@@ -157,7 +157,8 @@ class Smoke:
         self.live.start()
         self.live.json("store", "create", "Team notes", "--description", "What all should know.")
         task = self.live.json(
-            "task", "create", "smoke", "--worker", "Tester", "--store", "Team notes"
+            *("task", "create", "smoke", "--worker", "Tester", "--new-worker"),
+            *("--store", "Team notes"),
         )
         self.own, self.shared = task["resources"]
         folder = Path(self.own["mount_path"])

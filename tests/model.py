@@ -241,6 +241,7 @@ class Model:
         self._live(note.store)
         if version.text is None or version.path is None:
             raise Invalid
+        self._screen(version.text)
         if note.is_gone:
             return self.create(note.store, paths.segments(paths.parse(version.path)), version.text)
         return self.update(note, version.text, None, None)
@@ -533,7 +534,9 @@ class Model:
     def _rebase(self, note: Note, save: Save) -> bytes:
         if save.tail is None:
             raise PreconditionFailed
-        text = note.text + save.tail
+        return self._screen(note.text + save.tail)
+
+    def _screen(self, text: bytes) -> bytes:
         if len(text) > limits.NOTE_BYTES:
             raise TextTooLong
         if self.secret in text:

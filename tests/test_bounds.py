@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from daemon.http.bounds import Bounds
+from memfs.engine import stores
 from memfs.engine.service import Txn
-from memfs.types import Actor, Caller, Time
+from memfs.types import Actor, Caller, Store, Time
 from tests.test_http import Served, serving
 
 LONG = 1_000.0
@@ -139,20 +141,34 @@ def test_a_body_that_is_too_large_is_413_and_the_answer_can_be_read(served: Serv
 
 
 def test_what_takes_too_long_is_504_and_not_applied(served: Served) -> None:
-    gate = threading.Event()
+    begun, gate = threading.Event(), threading.Event()
 
     def wait(txn: Txn, caller: Caller, now: Time) -> None:
+        begun.set()
         gate.wait(20)
 
     writer = threading.Thread(target=served.commit, args=(wait, Caller(Actor("user_actor", "u"))))
     writer.start()
     try:
+        assert begun.wait(20)
         error = served.call("POST", "memory_stores", {"name": "late"}, 504)
     finally:
         gate.set()
         writer.join(20)
     assert error["type"] == "timeout_error"
     assert served.call("GET", "memory_stores", name="late")["data"] == []
+
+
+def test_what_was_begun_in_time_and_ends_late_is_told_as_it_is(served: Served) -> None:
+    rule, slow = stores.create, threading.Event()
+
+    def slowly(txn: Txn, caller: Caller, now: Time, *args: Any) -> Store:
+        slow.wait(1.5)  # longer than an answer may take
+        return rule(txn, caller, now, *args)
+
+    with mock.patch.object(stores, "create", slowly):
+        made = served.call("POST", "memory_stores", {"name": "slow"})
+    assert served.call("GET", "memory_stores", name="slow")["data"] == [made]
 
 
 def test_one_connection_too_many_is_503_and_room_comes_back(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,12 @@ from click.testing import CliRunner, Result
 
 from daemon import config, mount, run
 from daemon.cli import output
+from daemon.cli.exits import MEANING
 from daemon.cli.main import cli
+from memfs.engine import notes, refused, stores
+from memfs.engine import path as paths
+from memfs.types import Actor, Caller
+from tests.conftest import text as as_text
 from tests.test_http import Served, serving, sha
 
 ROOT = Path(__file__).parents[1]
@@ -96,14 +102,25 @@ def test_stores_are_named_by_name_or_id(memfs: Shell) -> None:
     assert memfs.json("store", "show", "Crew")["id"] == fresh
     memfs("store", "create", "Crew")
     assert fresh in memfs.run("store", "show", "Crew", code=9).stderr
-    memfs("store", "delete", fresh)
+    memfs("store", "delete", fresh, "--yes")
     memfs("store", "show", fresh, code=4)
 
 
 def test_a_task_attaches_stores_by_name(memfs: Shell, store: str) -> None:
     memfs("store", "create", "a: b")
     task = memfs.json(
-        *("task", "create", "t-1", "--worker", "Ada", "--store", "a: b:ro", "--store", store),
+        *(
+            "task",
+            "create",
+            "t-1",
+            "--worker",
+            "Ada",
+            "--new-worker",
+            "--store",
+            "a: b:ro",
+            "--store",
+            store,
+        ),
         *("--instructions", "a: b=look only", "--owner", "1000:1000", "--no-guard"),
     )
     own, first, second = task["resources"]
@@ -121,12 +138,14 @@ def test_a_task_attaches_stores_by_name(memfs: Shell, store: str) -> None:
     memfs("task", "end", "t-1")
     assert "t-1" not in [row["id"] for row in memfs.rows("task", "list")]
     assert "t-1" in memfs("task", "list", "--all")
-    memfs("store", "delete", own["memory_store_id"], code=9)
+    memfs("store", "delete", own["memory_store_id"], "--yes", code=9)
     memfs("task", "create", "t-1", code=9)
     memfs("task", "show", "t-2", code=4)
     memfs("worker", "show", "Bob", code=4)
     memfs("task", "create", "--owner", "root", code=2)
-    memfs("task", "create", "--instructions", "x=y", code=2)
+    memfs("task", "create", "--instructions", f"{store}=y", code=2)
+    memfs("task", "create", "--instructions", "no equals sign", code=2)
+    memfs("task", "create", "--instructions", "nope=y", code=4)
     memfs("task", "create", "--store", "nope", code=4)
 
 
@@ -171,6 +190,21 @@ def test_put_has_preconditions(memfs: Shell, store: str) -> None:
         assert "hunter2" not in memfs.run("put", store, "a", stdin=bad, code=5).stderr
     memfs("put", store, "a//b", code=5)
     assert memfs("cat", store, "a") == "two"
+
+
+def test_put_says_what_it_waits_for_on_a_terminal(memfs: Shell, store: str) -> None:
+    leader, follower = pty.openpty()
+    os.write(leader, b"typed\n\x04")
+    try:
+        done = memfs.process(
+            *("put", store, "a"), stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    finally:
+        os.close(leader)
+        os.close(follower)
+    assert done.returncode == 0
+    assert b"Ctrl-D" in done.stderr
+    assert memfs("cat", store, "a") == "typed\n"
 
 
 def test_each_of_many_puts_that_race_to_create_a_note_succeeds(memfs: Shell, store: str) -> None:
@@ -241,7 +275,7 @@ def test_diff_compares_the_newest_two_or_what_is_named(memfs: Shell, store: str)
     assert memfs.json("diff", store, "a", newest, newest)["diff"] == ""
     memfs("put", store, "new", stdin="x\n")
     assert "+x\n" in memfs("diff", store, "new")
-    memfs("diff", store, "a", "memver_no", code=4)
+    memfs("diff", store, "a", "memver_no", code=2)
     memfs("diff", store, "a", "1", "2", "3", code=2)
 
 
@@ -266,10 +300,11 @@ def test_redact_empties_an_old_version(memfs: Shell, store: str) -> None:
     for text in ("one", "two", "three"):
         memfs("put", store, "a", stdin=text)
     newest, middle, oldest = [row["id"] for row in memfs.rows("log", store, "a")]
-    memfs("redact", store, middle)
-    memfs("redact", store, "a", "--version", oldest)
-    memfs("redact", store, "a", "--version", newest, code=9)
-    memfs("redact", store, "a", code=2)
+    memfs("redact", store, middle, "--yes")
+    memfs("redact", store, "a", oldest, "--yes")
+    memfs("redact", store, "a", "3", "--yes", code=9)
+    memfs("redact", store, "a", "--yes", code=2)
+    memfs("redact", store, newest, oldest, "--yes", code=2)
     assert memfs("log", store, "a").count("(redacted)") == 2
 
 
@@ -282,6 +317,270 @@ def test_secrets_are_read_from_standard_input_and_only_named(memfs: Shell, store
     memfs("secret", "rm", "bank/pin")
     memfs("secret", "rm", "bank/pin", code=4)
     memfs("secret", "add", "x", stdin="", code=5)
+
+
+def test_log_numbers_and_ids_are_what_cat_diff_and_restore_take(memfs: Shell, store: str) -> None:
+    for text in ("one\n", "two\n", "three\n"):
+        memfs("put", store, "a", stdin=text)
+    head, *lines = memfs("log", store, "a").splitlines()
+    assert head.split() == ["NO", "VERSION", "TIME", "CHANGE", "BYTES", "BY", "PATH"]
+    assert [line.split()[0] for line in lines] == ["3", "2", "1"]
+    oldest = lines[2].split()[1]
+    for named in ([store, "a", "1"], [store, "/a", oldest], [store, oldest]):
+        assert memfs("cat", *named) == "one\n"
+    note = memfs.json("cat", store, "a")["id"]
+    assert memfs("cat", store, note, "2") == "two\n"
+    assert "-one\n+three\n" in memfs("diff", store, "a", "1", "3")
+    assert memfs("diff", store, "a", "1") == memfs("diff", store, "a", oldest)
+    assert "+one\n" in memfs("diff", store, oldest)
+    assert "-one\n+two\n" in memfs("diff", store, lines[1].split()[1])
+    memfs("restore", store, "a", "1")
+    assert memfs("cat", store, "a") == "one\n"
+    assert "`memfs log" in memfs.run("cat", store, "a", "9", code=4).stderr
+    for bad in ("0x1", "-", "\u0663"):
+        assert "`memfs log" in memfs.run("cat", store, "a", "--", bad, code=2).stderr
+    memfs("rm", store, "a")
+    memfs("cat", store, "a", "5", code=4)  # the deletion has no text
+    memfs("restore", store, "a", "2")
+    assert memfs("cat", store, "a") == "two\n"
+
+
+def test_log_says_who_in_words(memfs: Shell, store: str) -> None:
+    memfs("task", "create", "who-1", "--worker", "Grace H", "--new-worker")
+    no = memfs.served.service.view(stores.get, store).no
+    us, other = f"user_{os.getuid()}", "user_4294967200"
+    actors = [("session_actor", "who-1"), ("session_actor", "elsewhere"), ("user_actor", us)]
+    actors += [("user_actor", other), ("api_actor", "key_1"), ("system_actor", "review")]
+    for type_, id_ in actors:
+        caller = Caller(Actor(type_, id_))
+        memfs.served.commit(notes.create, caller, store, paths.parse(f"/{id_}"), as_text("x"))
+        memfs.served.commit(refused.keep, caller, no, f"/{id_}", as_text("x"), "changed", None)
+    shown = ["Grace H (task who-1)", "task elsewhere", "you", "user 4294967200", "key key_1"]
+    shown += ["memfs"]
+    for lines in (memfs("log", store), memfs("refused", "list", store)):
+        for line, who in zip(lines.splitlines()[1:], reversed(shown), strict=True):
+            assert f"  {who}  " in line
+
+
+def test_a_path_of_several_notes_is_logged_whole_and_never_purged_by_guess(
+    memfs: Shell, store: str
+) -> None:
+    found: list[str] = []
+    for text in ("first", "second", "third"):
+        memfs("put", store, "a", stdin=text)
+        found.append(memfs.json("cat", store, "a")["id"])
+        memfs("rm", store, "a")
+    memfs("put", store, "a", stdin="fourth")
+    found.append(memfs.json("cat", store, "a")["id"])
+    rows = memfs.rows("log", store, "a")
+    assert [row["memory_id"] for row in rows] == [found[3]] + [
+        note for note in reversed(found[:3]) for _ in range(2)
+    ]
+    lines = memfs("log", store, "a").splitlines()
+    assert lines[0].split()[-1] == "NOTE"
+    assert [line.split()[0] for line in lines[1:]] == ["1", *"------"]
+    assert [line.split()[-1] for line in lines[1:]] == [row["memory_id"] for row in rows]
+    assert len(memfs.rows("log", store, "a", "-n", "2")) == 2
+    assert len(memfs.rows("log", store, found[0])) == 2
+    said = memfs.run("note", "purge", store, "a", "--yes", code=9).stderr
+    assert f"{found[3]} at /a" in said
+    assert all(f"{note} deleted" in said for note in found[:3])
+    for note in found[1:]:
+        memfs("note", "purge", store, note, "--yes")
+    assert len(memfs.rows("log", store, "a")) == 2
+    memfs("note", "purge", store, "/a", "--yes")  # only one is left
+    memfs("log", store, "a", code=4)
+
+
+def test_a_path_that_a_note_left_does_not_purge_it_elsewhere(memfs: Shell, store: str) -> None:
+    memfs("put", store, "a", stdin="text")
+    memfs("mv", store, "a", "b")
+    assert "/b" in memfs.run("note", "purge", store, "a", "--yes", code=9).stderr
+    assert memfs("cat", store, "b") == "text"
+    memfs("note", "archive", store, "b")
+    memfs("note", "purge", store, "b", "--yes")
+    assert memfs.rows("log", store) == []
+
+
+def test_an_id_goes_wherever_a_name_or_path_goes(memfs: Shell, store: str) -> None:
+    twin = memfs("store", "create", "notes").strip()
+    assert store in memfs.run("ls", "notes", code=9).stderr
+    memfs("put", twin, "a", stdin="one")
+    note = memfs.json("cat", twin, "a")["id"]
+    memfs("put", twin, note, stdin="two")
+    assert memfs("cat", twin, note) == "two"
+    assert note in memfs("ls", twin, "-l", note)
+    memfs("mv", twin, note, "b")
+    assert len(memfs.rows("log", twin, note)) == 3
+    memfs("restore", twin, note)
+    assert memfs("cat", twin, "b") == "one"
+    memfs("note", "archive", twin, note)
+    memfs("note", "unarchive", twin, note)
+    memfs("rm", twin, note)
+    gone = note[:-1] + ("0" if note[-1] != "0" else "1")
+    for command in (["cat"], ["rm"], ["log"], ["note", "archive"]):
+        assert gone in memfs.run(*command, twin, gone, code=4).stderr
+    assert gone in memfs.run("put", twin, gone, stdin="x", code=4).stderr
+    worker = memfs.json("task", "create", "ids-1", "--worker", "By id", "--new-worker")["worker_id"]
+    task = memfs.json(
+        *("task", "create", "ids-2", "--worker", worker, "--store", f"{twin}:ro"),
+        *("--instructions", f"{twin}=by id"),
+    )
+    assert task["resources"][1]["instructions"] == "by id"
+    assert memfs.json("worker", "show", worker)["name"] == "By id"
+
+
+def test_a_folder_is_no_note_and_the_message_says_so(memfs: Shell, store: str) -> None:
+    memfs("put", store, "a/b", stdin="x")
+    for command in ("cat", "rm"):
+        assert "is a folder" in memfs.run(command, store, "a", code=4).stderr
+    assert "is a folder" in memfs.run("mv", store, "a", "c", code=4).stderr
+
+
+# Refused texts ----------------------------------------------------------------------------------
+
+
+def test_refused_texts_are_listed_shown_kept_and_discarded(memfs: Shell, store: str) -> None:
+    no = memfs.served.service.view(stores.get, store).no
+    for data in ("one\n", "two\n", "three\n"):
+        caller = Caller(Actor("session_actor", "t"))
+        memfs.served.commit(refused.keep, caller, no, "/a", as_text(data), "was changed", None)
+    lines = memfs("refused", "list", store).splitlines()
+    assert [line.split()[0] for line in lines] == ["NUMBER", "3", "2", "1"]
+    assert lines[1].endswith("/a    was changed")
+    assert memfs("refused", "show", store, "2") == "two\n"
+    assert memfs.json("refused", "show", store, "2")["reason"] == "was changed"
+    memfs("put", store, "taken", stdin="x")
+    memfs("refused", "keep", store, "2", "taken", code=9)
+    assert memfs("refused", "keep", store, "2", "b/two").startswith("/b/two memver_")
+    assert memfs("cat", store, "b/two") == "two\n"
+    memfs("refused", "show", store, "2", code=4)
+    memfs("refused", "discard", store, "3", code=2)
+    assert len(memfs.rows("refused", "list", store)) == 2
+    memfs("refused", "discard", store, "3", "--yes")
+    memfs("refused", "discard", store, "3", "--yes", code=4)
+    memfs("refused", "show", store, "0", code=2)
+    assert [row["number"] for row in memfs.rows("refused", "list", store)] == [1]
+
+
+# What cannot be undone --------------------------------------------------------------------------
+
+
+def destroyers(memfs: Shell, store: str) -> list[list[str]]:
+    """Every command that destroys for good, on something there is."""
+    no = memfs.served.service.view(stores.get, store).no
+    caller = Caller(Actor("user_actor", "u"))
+    memfs.served.commit(refused.keep, caller, no, "/a", as_text("x"), "changed", None)
+    memfs("put", store, "a", stdin="one")
+    memfs("put", store, "a", stdin="two")
+    return [
+        ["refused", "discard", store, "1"],
+        ["redact", store, "a", "1"],
+        ["note", "purge", store, "a"],
+        ["store", "delete", store],
+    ]
+
+
+def test_what_destroys_for_good_needs_yes_without_a_terminal(memfs: Shell, store: str) -> None:
+    commands = destroyers(memfs, store)
+    before = memfs.served.service.feed.seq
+    for command in commands:
+        assert "--yes" in memfs.run(*command, code=2).stderr
+        assert "--yes" in memfs.run(*command, stdin="y\n", code=2).stderr
+    assert memfs.served.service.feed.seq == before
+    for command in commands:
+        memfs(*command, "--yes")
+    memfs("store", "show", store, code=4)
+
+
+def test_what_destroys_for_good_asks_on_a_terminal(memfs: Shell, store: str) -> None:
+    commands = destroyers(memfs, store)
+    for command in commands:
+        for answer, code in ((b"n\n", 1), (b"y\n", 0)):
+            leader, follower = pty.openpty()
+            os.write(leader, answer)
+            try:
+                done = memfs.process(
+                    *command, stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                )
+            finally:
+                os.close(leader)
+                os.close(follower)
+            assert done.returncode == code, done.stderr
+            assert b"cannot be undone" in done.stderr
+            assert (done.stdout != b"") == (code == 0)
+    memfs("store", "show", store, code=4)
+
+
+def test_an_archived_store_can_be_deleted(memfs: Shell, store: str) -> None:
+    memfs("put", store, "a", stdin="x")
+    memfs("store", "archive", store)
+    memfs("note", "purge", store, "a", "--yes")
+    memfs("store", "delete", store, "--yes")
+    memfs("store", "show", store, code=4)
+
+
+def test_an_unknown_worker_is_made_only_when_that_is_said(memfs: Shell) -> None:
+    memfs("task", "create", "w-1", "--worker", "Hopper", "--new-worker")
+    before = memfs.rows("worker", "list")
+    said = memfs.run("task", "create", "w-2", "--worker", "Hoper", code=4).stderr
+    assert "'Hopper'" in said
+    assert "--new-worker" in said
+    memfs("task", "show", "w-2", code=4)
+    memfs("task", "create", "w-2", "--new-worker", code=2)
+    assert memfs.rows("worker", "list") == before
+    memfs("task", "create", "w-2", "--worker", "Hopper", "--new-worker")
+    memfs("task", "create", "w-3", "--worker", "Hopper")
+    assert memfs.rows("worker", "list") == before
+    memfs("task", "create", "w-4")
+    assert [row["name"] for row in memfs.rows("worker", "list")][-1] == "worker"
+
+
+# Completion -------------------------------------------------------------------------------------
+
+
+def complete(memfs: Shell, *words: str, workspace: Path | None = None) -> list[str]:
+    env = {
+        "MEMFS_WORKSPACE": str(workspace or memfs.workspace),
+        "_MEMFS_COMPLETE": "bash_complete",
+        "COMP_WORDS": shlex.join(["memfs", *words[:-1]]) + f" {words[-1]}",
+        "COMP_CWORD": str(len(words)),
+    }
+    with memfs.served.other_clients():
+        done = CliRunner().invoke(cli, [], prog_name="memfs", env=env)
+    assert done.stderr == ""
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+def test_names_are_completed(memfs: Shell) -> None:
+    plain = memfs("store", "create", "completes").strip()
+    spaced = memfs("store", "create", "completes too").strip()
+    for path in ("a/b/c.md", "a/b/d.md", "e.md", "e f.md"):
+        memfs("put", plain, path, stdin="x")
+    odd = memfs.json("cat", plain, "e f.md")["id"]
+    memfs("task", "create", "complete-1", "--worker", "Completer", "--new-worker")
+    assert sorted(complete(memfs, "ls", "compl")) == ["completes", spaced]
+    assert sorted(complete(memfs, "task", "create", "--store", "compl")) == ["completes", spaced]
+    assert sorted(complete(memfs, "cat", "completes", "")) == ["a/", "e.md", odd]
+    assert complete(memfs, "cat", "completes", "a") == ["a/b/c.md", "a/b/d.md"]
+    assert complete(memfs, "log", plain, "/a/b/d") == ["/a/b/d.md"]
+    assert complete(memfs, "task", "end", "complete-") == ["complete-1"]
+    assert complete(memfs, "task", "create", "--worker", "Compl") == ["Completer"]
+    assert complete(memfs, "worker", "show", "Compl") == ["Completer"]
+    workspace = str(memfs.workspace)
+    assert "completes" in complete(
+        memfs, "--workspace", workspace, "ls", "compl", workspace=Path("/nowhere")
+    )
+    twin = memfs("store", "create", "completes").strip()
+    assert sorted(complete(memfs, "ls", "completes")) == sorted([plain, twin, spaced])
+    for store in (plain, spaced, twin):
+        memfs("store", "delete", store, "--yes")
+
+
+def test_completion_is_silent_without_a_daemon(memfs: Shell, tmp_path: Path) -> None:
+    assert complete(memfs, "ls", "x", workspace=tmp_path) == []
+    assert complete(memfs, "ls", "x", workspace=tmp_path / "none") == []
+    assert complete(memfs, "cat", "no-such-store", "") == []
 
 
 # The daemon and the data ------------------------------------------------------------------------
@@ -304,6 +603,46 @@ def test_status_and_doctor_fail_on_a_dead_mount(
         "the mount at /x/dead is dead: restart the daemon",
         "p: q",
     ]
+
+
+def test_doctor_names_mounts_that_nothing_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = mount.MountPoint(1, "0:1", "/", tmp_path / "left", frozenset(), mount.TYPE)
+    other = mount.MountPoint(1, "0:1", "/", Path("/elsewhere"), frozenset(), mount.TYPE)
+    monkeypatch.setattr(mount, "read_mounts", lambda: [left, other])
+    done = CliRunner().invoke(cli, ["--json", "--workspace", str(tmp_path), "doctor"])
+    assert done.exit_code == 1
+    (found,) = [each for each in json.loads(done.stdout)["findings"] if "is mounted" in each]
+    assert str(left.path) in found
+
+
+def test_config_shows_every_setting_its_default_and_source(
+    memfs: Shell, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = served.config.settings() | {"keep-versions": "30d", "scratch": ["*.bak", "x?"]}
+    monkeypatch.setattr(served, "status", lambda: {"settings": settings})
+    answer = memfs.json("config")
+    found = {row["name"]: (row["value"], row["default"], row["source"]) for row in answer["data"]}
+    assert answer["running"]
+    assert found["workspace"][0::2] == (str(memfs.workspace), "MEMFS_WORKSPACE")
+    assert found["keep-versions"] == ("30d", "all", "memfs serve --keep-versions")
+    assert found["scratch"] == (["*.bak", "x?"], [], "memfs serve --scratch")
+    assert found["map-size"][0::2] == ("64M", "memfs serve --map-size")
+    assert found["log-level"] == ("info", "info", "default")
+    assert {f"--{name}" for name in found} - {"--workspace"} == {
+        option.opts[0]
+        for option in cli.commands["serve"].params
+        if option.opts[0] not in ("--json", "--workspace")
+    }
+    assert "30d" in memfs("config")
+
+
+def test_config_without_a_daemon_shows_the_defaults(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["--workspace", str(tmp_path), "config"])
+    assert done.exit_code == 0, done.output
+    assert "no daemon runs" in done.stdout
+    assert re.search(r"^keep-versions +all +all +default$", done.stdout, re.MULTILINE)
 
 
 def test_without_a_daemon_the_remedy_is_named(
@@ -331,7 +670,7 @@ def test_check_and_compact_need_the_daemon_down(tmp_path: Path) -> None:
         store = memfs("store", "create", "s").strip()
         memfs("put", store, "a", stdin=secret)
         memfs("put", store, "a", stdin="two")
-        memfs("redact", store, memfs.rows("log", store, "a")[-1]["id"])
+        memfs("redact", store, memfs.rows("log", store, "a")[-1]["id"], "--yes")
         for command in ("check", "compact"):
             assert "is in use by process" in memfs.run(command, code=1).stderr
 
@@ -373,24 +712,48 @@ def test_serve_makes_the_workspace_and_passes_its_options(
     assert found.keep_versions_ns == 30 * 86_400 * 10**9
     assert found.map_size_bytes == 8 * 2**30
     assert (found.log_level, found.scratch_patterns) == ("warning", ("*.bak", "x?"))
-    for wrong in (["--keep-versions", "soon"], ["--map-size", "1"]):
+    for wrong in (["--keep-versions", "soon"], ["--map-size", "1"], ["--map-size", "big"]):
         done = CliRunner().invoke(cli, ["serve", *wrong, "--workspace", workspace])
-        assert done.exit_code == 5, done.output
-    done = CliRunner().invoke(cli, ["serve", "--map-size", "big", "--workspace", workspace])
-    assert done.exit_code == 2
+        assert done.exit_code == 2, done.output
     assert len(served) == 1
 
 
 # The command as a whole -------------------------------------------------------------------------
 
 
-def test_help_documents_exit_codes_and_completion(memfs: Shell) -> None:
+def test_help_and_readme_show_one_table_of_exit_codes(memfs: Shell) -> None:
     text = memfs("--help")
-    for code in (0, 1, 2, 3, 4, 5, 9, 28):
-        assert re.search(rf"^ +{code}  ", text, re.MULTILINE), code
+    readme = (ROOT / "README.md").read_text()
+    for code, meaning in MEANING.items():
+        assert re.search(rf"^ +{code.value}  +{re.escape(meaning)}$", text, re.MULTILINE), code
+        assert f"| {code.value} | {meaning} |" in readme
+    assert len(re.findall(r"^\| [0-9]+ \| ", readme, re.MULTILINE)) == len(MEANING)
     assert "_MEMFS_COMPLETE" in text
     assert re.fullmatch(r"memfs \S+\n", memfs("--version"))
-    memfs("nonsense", code=2)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--json", "nonsense"],
+        ["--json"],
+        ["store", "--json"],
+        ["store", "create", "--json"],
+        ["store", "create", "x", "--no-such", "--json"],
+        ["--no-such", "--json"],
+        ["task", "create", "--owner", "root", "--json"],
+        ["log", "s", "-n", "0", "--json"],
+        ["diff", "s", "p", "1", "1", "1", "--json"],
+    ],
+)
+def test_wrong_usage_is_json_where_json_is_asked_for(memfs: Shell, args: list[str]) -> None:
+    if args[0] == "diff":
+        memfs("store", "create", "s")
+        memfs("put", "s", "p", stdin="x")
+    done = memfs.run(*args, code=2)
+    assert done.stdout == ""
+    error = json.loads(done.stderr)
+    assert (error["type"], error["error"]["type"]) == ("error", "usage_error")
 
 
 def test_json_and_workspace_stand_anywhere(memfs: Shell, served: Served) -> None:
@@ -437,6 +800,15 @@ def test_a_terminal_sees_no_escape_codes_and_a_pipe_sees_every_byte(
         os.close(follower)
     assert done.returncode == 0
     assert shown == b"red tab\t end\r\n"
+
+
+def test_json_holds_no_character_that_a_terminal_obeys(memfs: Shell, store: str) -> None:
+    text = "\x1b[31m \x7f \x9b2J \u00e9"
+    memfs("put", store, "a", stdin=text)
+    shown = memfs("--json", "cat", store, "a")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown)
+    assert "\u00e9" in shown
+    assert json.loads(shown)["content"] == text
 
 
 @pytest.mark.parametrize(

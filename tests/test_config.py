@@ -192,3 +192,22 @@ def test_log_level_must_be_known() -> None:
     with pytest.raises(errors.Invalid, match="debug, info, warning, error"):
         log.setup("loud")
     assert logging.getLogger().handlers  # pytest's own: nothing was replaced
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8765", ("127.0.0.1", 8765)),
+        ("localhost:0", ("localhost", 0)),
+        ("[::1]:80", ("::1", 80)),
+    ],
+)
+def test_listen_takes_host_and_port_and_is_shown_as_given(text: str, address: tuple[str, int]):
+    assert config_module.parse_listen(text) == address
+    assert config_module.format_listen(*address) == text
+
+
+@pytest.mark.parametrize("text", ["", "8765", ":8765", "::1:80", "h:65536", "h:-1", "a b:1", "h:x"])
+def test_listen_that_is_not_host_and_port_is_refused(text: str):
+    with pytest.raises(errors.Invalid, match="HOST:PORT"):
+        config_module.parse_listen(text)

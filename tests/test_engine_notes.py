@@ -3,7 +3,7 @@
 import pytest
 
 from memfs import limits
-from memfs.engine import files, notes, path, stores, tree, versions
+from memfs.engine import files, notes, path, refused, stores, tree, versions
 from memfs.errors import (
     FolderNotEmpty,
     Invalid,
@@ -133,9 +133,12 @@ def test_conflict_names_the_note_at_above_or_below(engine: Engine, store: Store,
     assert (caught.value.conflicting_id, caught.value.conflicting_path) == (id_of(note), taken)
 
 
-def test_archived_store_lets_notes_be_deleted_and_nothing_else(engine: Engine, store: Store):
+def test_archived_store_can_be_emptied_and_nothing_else(engine: Engine, store: Store):
     note, other = make(engine, store, "/f/note"), make(engine, store, "/other")
     gone = make(engine, store, "/gone")
+    engine.commit(files.make_folder, store.no, store.root, "empty", 0o755)
+    for data in ("one", "two"):
+        engine.commit(refused.keep, store.no, "/f/note", text(data), "changed", None)
     first = notes.note_of(gone).version_id
     engine.commit(notes.delete, store.id, id_of(gone))
     engine.commit(stores.archive, store.id)
@@ -144,7 +147,8 @@ def test_archived_store_lets_notes_be_deleted_and_nothing_else(engine: Engine, s
         (notes.update, (store.id, id_of(note), text("x"))),
         (notes.archive, (store.id, id_of(note), "why")),
         (notes.unarchive, (store.id, id_of(note))),
-        (notes.restore, (store.id, first)),
+        (notes.restore, (store.id, first, NO_SECRETS)),
+        (refused.to_note, (store.id, 1, path.parse("/x"), NO_SECRETS)),
         (files.save, (note.node, a_save("x", "text\n"), NO_SECRETS)),
         (files.save_new, (store.no, store.root, "x", a_save("x"), NO_SECRETS)),
         (files.install, (store.no, store.root, "x", a_save("x"))),
@@ -156,9 +160,15 @@ def test_archived_store_lets_notes_be_deleted_and_nothing_else(engine: Engine, s
         with pytest.raises(StoreArchived):
             engine.commit(rule, *arguments)
     engine.commit(versions.redact, store.id, first)
-    engine.commit(notes.delete, store.id, id_of(note))
+    engine.commit(refused.discard, store.id, 1)
+    engine.commit(files.remove_folder, store.no, store.root, "empty")
+    engine.commit(notes.purge, store.id, id_of(note))
     engine.commit(files.unlink, store.no, store.root, "other")
     assert paths(engine, store) == []
+    assert engine.view(lambda txn: list(refused.everything(txn, store.no))) == []
+    engine.commit(stores.delete, store.id)
+    with pytest.raises(NotFound):
+        engine.view(stores.get, store.id)
     assert other.node
 
 

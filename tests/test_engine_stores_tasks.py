@@ -9,11 +9,12 @@ from memfs.errors import (
     Invalid,
     LimitReached,
     NotFound,
+    PathConflict,
     SecretRefused,
     StoreArchived,
 )
 from memfs.store import change, content
-from memfs.types import Access, ChangeKind, Seq, StoreNo
+from memfs.types import Access, ChangeKind, Seq, StoreNo, Time
 from tests.conftest import Engine, text
 
 SECRET = "hunter2-secret99"
@@ -90,17 +91,6 @@ def test_deleted_store_is_gone_with_everything_and_its_number_is_not_used_again(
         assert (txn.count("version"), txn.count("content"), txn.count("refused")) == (1, 1, 0)
     assert engine.commit(stores.create, "new").no > store.no
     assert engine.view(content.get, text("same text").sha256) == b"same text"
-
-
-def test_store_is_found_by_name_when_only_one_live_one_bears_it(engine: Engine):
-    first, second = engine.commit(stores.create, "s"), engine.commit(stores.create, "s")
-    with pytest.raises(Conflict, match=second.id):
-        engine.view(stores.by_name, "s")
-    engine.commit(stores.archive, first.id)
-    assert engine.view(stores.by_name, "s").id == second.id
-    assert engine.view(stores.by_name, first.id).id == first.id
-    with pytest.raises(NotFound):
-        engine.view(stores.by_name, "missing")
 
 
 def test_store_pages_go_newest_first_and_skip_archived_ones(engine: Engine):
@@ -278,6 +268,50 @@ def test_purge_takes_the_refused_texts_of_all_paths_the_note_had(engine: Engine)
     engine.commit(notes.purge, store.id, note.id)
     kept = engine.view(lambda txn: list(refused.everything(txn, store.no)))
     assert [each.path for each in kept] == ["/other"]
+
+
+def test_a_refused_text_becomes_a_note_at_a_free_path_or_stays(engine: Engine):
+    store = engine.commit(stores.create, "s")
+    engine.commit(notes.create, store.id, path.parse("/a"), text("head"))
+    for data in ("mine", f"it is {SECRET}"):
+        engine.commit(refused.keep, store.no, "/a", text(data), "changed", None)
+    before = engine.view(change.last_seq)
+    none, scanner = secrets.Scanner(()), secrets.Scanner((secrets.register("m", SECRET, Time(0)),))
+    for n, where, error in (
+        (1, "/a", PathConflict),
+        (1, "/a/b", PathConflict),
+        (2, "/b", SecretRefused),
+        (3, "/b", NotFound),
+        (2**64, "/b", NotFound),
+        (-1, "/b", NotFound),
+    ):
+        with pytest.raises(error):
+            engine.commit(refused.to_note, store.id, n, path.parse(where), scanner)
+    assert engine.view(change.last_seq) == before
+    made = engine.commit(refused.to_note, store.id, 1, path.parse("/f/mine"), none)
+    assert engine.view(notes.text_of, made) == b"mine"
+    assert [each.n for each in engine.view(refused.list_page, store.id).items] == [2]
+    with pytest.raises(NotFound):
+        engine.commit(refused.to_note, store.id, 1, path.parse("/g"), none)
+
+
+def test_a_discarded_refused_text_is_gone_with_its_bytes_and_the_others_are_listed(engine: Engine):
+    store, other = engine.commit(stores.create, "s"), engine.commit(stores.create, "s")
+    for data in ("1", "2", "3"):
+        engine.commit(refused.keep, store.no, "/a", text(data), "changed", None)
+    engine.commit(refused.discard, store.id, 2)
+    for where, n in ((store, 2), (other, 1)):
+        with pytest.raises(NotFound, match="memfs refused list"):
+            engine.commit(refused.discard, where.id, n)
+    page = engine.view(refused.list_page, store.id, limit=1)
+    rest = engine.view(refused.list_page, store.id, limit=1, after=page.after)
+    assert ([each.n for each in page.items], [each.n for each in rest.items]) == ([3], [1])
+    assert rest.after is None
+    with engine.env.read() as txn:
+        assert txn.count("content") == 2
+    last = engine.view(change.read, Seq(0), 99)[-1]
+    assert (last.kind, last.subject) == (ChangeKind.PURGE, "refused/2")
+    assert engine.commit(refused.keep, store.no, "/a", text("4"), "changed", None).n == 4
 
 
 # ------------------------------------------------------------------------------------ credentials

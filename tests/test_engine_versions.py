@@ -2,11 +2,11 @@
 
 import pytest
 
-from memfs.engine import files, notes, path, stores, versions
-from memfs.errors import Conflict, Invalid, NotFound, PathConflict
+from memfs.engine import files, notes, path, secrets, stores, versions
+from memfs.errors import Conflict, Invalid, NotFound, PathConflict, SecretRefused
 from memfs.store import change, content
 from memfs.types import NodeInfo, NoteId, NoteInfo, Operation, Seq, Store, Time, Version
-from tests.conftest import API, SECOND, Engine, text
+from tests.conftest import API, NO_SECRETS, SECOND, Engine, text
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_redaction_keeps_who_and_when_and_is_idempotent(engine: Engine, store: S
     rows = engine.view(change.read, Seq(0), 100)
     assert next(row for row in rows if row.seq == first.seq).name == ""
     with pytest.raises(Invalid):
-        engine.commit(notes.restore, store.id, first.id)
+        engine.commit(notes.restore, store.id, first.id, NO_SECRETS)
 
 
 def test_text_shared_with_another_version_survives_redaction_of_one(engine: Engine, store: Store):
@@ -206,25 +206,52 @@ def test_restore_is_a_new_version_with_the_old_text(engine: Engine, store: Store
     note = make(engine, store, "/a", "one", "two")
     first = history(engine, store, note.id)[0]
     engine.commit(notes.update, store.id, note.id, None, path.parse("/moved"))
-    back = engine.commit(notes.restore, store.id, first.id)
+    back = engine.commit(notes.restore, store.id, first.id, NO_SECRETS)
     assert engine.view(notes.text_of, back) == b"one"
     assert (notes.note_of(back).id, back.name) == (note.id, "moved")
     assert [v.ordinal for v in history(engine, store, note.id)] == [1, 2, 3, 4]
-    again = engine.commit(notes.restore, store.id, first.id)
+    again = engine.commit(notes.restore, store.id, first.id, NO_SECRETS)
     assert notes.note_of(again).ordinal == 4
 
 
 def test_restore_of_a_deleted_note_makes_a_new_one_at_its_path(engine: Engine, store: Store):
     note = make(engine, store, "/f/a", "one")
     engine.commit(notes.delete, store.id, note.id)
-    back: NodeInfo = engine.commit(notes.restore, store.id, note.version_id)
+    back: NodeInfo = engine.commit(notes.restore, store.id, note.version_id, NO_SECRETS)
     assert notes.note_of(back).id != note.id
     assert engine.view(notes.at, store.id, path.parse("/f/a")) == back
     with pytest.raises(PathConflict):
-        engine.commit(notes.restore, store.id, note.version_id)
+        engine.commit(notes.restore, store.id, note.version_id, NO_SECRETS)
     deleted = history(engine, store, note.id)[-1]
     with pytest.raises(Invalid):
-        engine.commit(notes.restore, store.id, deleted.id)
+        engine.commit(notes.restore, store.id, deleted.id, NO_SECRETS)
+
+
+def test_restore_refuses_a_text_with_a_credential_that_was_registered_since(
+    engine: Engine, store: Store
+):
+    note, gone = (
+        make(engine, store, "/a", "it is hunter2-secret99", "two"),
+        make(engine, store, "/b", "hunter2-secret99 too"),
+    )
+    engine.commit(notes.delete, store.id, gone.id)
+    scanner = secrets.Scanner((secrets.register("mail", "hunter2-secret99", Time(0)),))
+    before = engine.view(change.last_seq)
+    for version in (history(engine, store, note.id)[0].id, gone.version_id):
+        with pytest.raises(SecretRefused, match="mail"):
+            engine.commit(notes.restore, store.id, version, scanner)
+    assert engine.view(change.last_seq) == before
+
+
+def test_versions_of_a_path_are_of_every_note_that_was_there(engine: Engine, store: Store):
+    first = make(engine, store, "/a", "1")
+    engine.commit(notes.update, store.id, first.id, None, path.parse("/b"))
+    second = make(engine, store, "/a", "2", "3")
+    found = engine.view(versions.list_page, store.id, path="/a", limit=2)
+    assert [version.note_id for version in found.items] == [second.id, second.id]
+    rest = engine.view(versions.list_page, store.id, path="/a", limit=2, after=found.after)
+    assert [version.note_id for version in rest.items] == [first.id]
+    assert rest.after is None
 
 
 def test_archived_note_must_be_brought_back_before_a_restore(engine: Engine, store: Store):
@@ -232,7 +259,7 @@ def test_archived_note_must_be_brought_back_before_a_restore(engine: Engine, sto
     first = history(engine, store, note.id)[0]
     engine.commit(notes.archive, store.id, note.id, "superseded")
     with pytest.raises(Invalid):
-        engine.commit(notes.restore, store.id, first.id)
+        engine.commit(notes.restore, store.id, first.id, NO_SECRETS)
     make(engine, store, "/a/b", "in the way")
     with pytest.raises(PathConflict):
         engine.commit(notes.unarchive, store.id, note.id)

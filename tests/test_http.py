@@ -27,12 +27,13 @@ from daemon.http.cursor import Cursors, load_key
 from daemon.http.door import Door
 from daemon.http.serve import serve_http
 from daemon.http.wire import parse_time, stamp
-from memfs.engine import notes
+from memfs.engine import notes, refused, stores
 from memfs.engine import path as paths
 from memfs.engine.service import Service
 from memfs.errors import Invalid
 from memfs.store.env import Env
 from memfs.types import Actor, Caller, Seq, Time
+from tests.conftest import text
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 MAP_SIZE_BYTES = 2**26
@@ -535,7 +536,96 @@ def test_cursors_outlive_a_restart(tmp_path: Path) -> None:
         assert [row["path"] for row in rows] == ["/1", "/0"]
 
 
+# Refused texts ----------------------------------------------------------------------------------
+
+
+def refuse(served: Served, store: AStore, *texts: str) -> None:
+    no = served.service.view(stores.get, store.id).no
+    for data in texts:
+        caller = Caller(Actor("session_actor", "t-1"))
+        served.commit(refused.keep, caller, no, "/a", text(data), "changed", None)
+
+
+def test_refused_texts_are_listed_read_kept_and_discarded(served: Served, store: AStore) -> None:
+    refuse(served, store, "one", "two", "three")
+    page = store.call("GET", "/refused_texts", limit=2)
+    rest = store.call("GET", "/refused_texts", limit=2, page=page["next_page"], view="full")
+    assert [row["number"] for row in page["data"]] == [3, 2]
+    assert [(row["number"], row["content"]) for row in rest["data"]] == [(1, "one")]
+    found = store.call("GET", "/refused_texts/2")
+    assert STAMP.fullmatch(found.pop("created_at"))
+    assert found == {
+        "type": "refused_text",
+        "number": 2,
+        "memory_store_id": store.id,
+        "path": "/a",
+        "reason": "changed",
+        "content": "two",
+        "content_sha256": sha("two"),
+        "content_size_bytes": 3,
+        "base_sha256": None,
+        "head_sha256": None,
+        "created_by": {"type": "session_actor", "session_id": "t-1", "task_id": "t-1"},
+    }
+    store.write("/taken", "x")
+    error = store.call("POST", "/refused_texts/2/keep", {"path": "/taken"}, status=409)
+    assert error["conflicting_path"] == "/taken"
+    store.call("POST", "/refused_texts/2/keep", {"path": "no slash"}, status=400)
+    store.call("POST", "/refused_texts/2/keep", {}, status=400)
+    made = store.call("POST", "/refused_texts/2/keep", {"path": "/two"}, view="full")
+    assert (made["path"], made["content"]) == ("/two", "two")
+    assert store.call("DELETE", "/refused_texts/3") == {"type": "refused_text_deleted", "id": "3"}
+    for number in (2, 3, 2**70, -1):
+        store.call("GET", f"/refused_texts/{number}", status=404)
+        store.call("DELETE", f"/refused_texts/{number}", status=404)
+        store.call("POST", f"/refused_texts/{number}/keep", {"path": "/z"}, status=404)
+    store.call("GET", "/refused_texts/x", status=400)
+    assert [row["number"] for row in store.call("GET", "/refused_texts")["data"]] == [1]
+
+
+def test_a_refused_text_is_no_note_once_it_counts_as_a_credential(
+    served: Served, store: AStore
+) -> None:
+    refuse(served, store, "the word is correct horse battery")
+    version = store.write("/b", "correct horse battery too")["memory_version_id"]
+    note = store.call("GET", "/memories", path="/b")["data"][0]["id"]
+    store.call("POST", f"/memories/{note}", {"content": "harmless"})
+    secret = {"name": "refused", "secret": "correct horse battery"}
+    served.call("POST", "secrets", secret)
+    try:
+        for where, body in (
+            ("/refused_texts/1/keep", {"path": "/x"}),
+            (f"/memory_versions/{version}/restore", None),
+        ):
+            assert "horse" not in store.call("POST", where, body, status=400)["message"]
+    finally:
+        served.call("DELETE", "secrets/refused")
+    store.call("POST", "/refused_texts/1/keep", {"path": "/x"})
+
+
+def test_an_archived_stores_refused_texts_can_only_be_read_and_discarded(
+    served: Served, store: AStore
+) -> None:
+    refuse(served, store, "one")
+    store.call("POST", "/archive")
+    error = store.call("POST", "/refused_texts/1/keep", {"path": "/x"}, status=400)
+    assert "archived" in error["message"]
+    assert store.call("GET", "/refused_texts/1")["content"] == "one"
+    store.call("DELETE", "/refused_texts/1")
+
+
 # Versions ---------------------------------------------------------------------------------------
+
+
+def test_versions_of_a_path_are_of_every_note_that_was_there(store: AStore) -> None:
+    first = store.write("/a", "1")["id"]
+    store.call("DELETE", f"/memories/{first}")
+    second = store.write("/a", "2")["id"]
+    store.write("/b", "3")
+    found = store.call("GET", "/memory_versions", path="/a")["data"]
+    assert [row["memory_id"] for row in found] == [second, first, first]
+    assert [row["ordinal"] for row in found] == [1, 2, 1]
+    store.call("GET", "/memory_versions", path="a//b", status=400)
 
 
 def test_a_version_has_every_field_and_redaction_empties_it(store: AStore) -> None:
@@ -549,6 +639,7 @@ def test_a_version_has_every_field_and_redaction_empties_it(store: AStore) -> No
         "memory_store_id": store.id,
         "memory_id": note["id"],
         "operation": "created",
+        "ordinal": 1,
         "path": "/a",
         "content": "one",
         "content_sha256": sha("one"),

@@ -51,6 +51,7 @@ LAYERS = {
         BASE | {"memfs.engine", "memfs.memory", "memfs.feed", "memfs.recall"}, "faiss", "numpy"
     ),
     "daemon": layer(DOORS, *WEB),
+    "daemon.http.metrics": layer(DOORS, *WEB, "prometheus_client"),
     "daemon.http.serve": layer(DOORS, *WEB, "h11"),  # what hypercorn speaks HTTP/1.1 with
     "daemon.mount": layer(DOORS, *WEB, "pyfuse3"),
     "daemon.run": layer(DOORS | {"memfs.store"}, *WEB),
@@ -122,6 +123,7 @@ def test_there_is_something_to_check() -> None:
         ("daemon.http.notes", "from memfs.store.env import Env"),
         ("daemon.cli.check", "from memfs import store"),
         ("daemon.run", "import pyfuse3"),
+        ("daemon.http.events", "import prometheus_client"),
         ("daemon.http.notes", "from . import wire"),
         ("daemon.http.notes", "from .wire import encode"),
         ("memfs.fs.handler", "import daemon.run"),

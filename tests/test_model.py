@@ -287,7 +287,8 @@ class EngineAgainstModel(RuleBasedStateMachine):
     @rule(version=picks)
     def restore(self, version: int) -> None:
         of = self.version(version)
-        self.both_place(notes.restore, lambda: self.model.restore(of), of.note.store.id, of.id)
+        again = (of.note.store.id, of.id, SCANNER)
+        self.both_place(notes.restore, lambda: self.model.restore(of), *again)
 
     @has_versions
     @rule(version=picks)

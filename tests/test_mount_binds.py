@@ -167,6 +167,17 @@ def test_mount_table_has_strange_names(config: Config) -> None:
 # The FUSE mount --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("folder", "shown"), [("a-b/c.d", "a-b/c.d"), ("Ü a,b\\c:d#e", "__a_b_c_d_e")]
+)
+def test_a_mounts_source_names_the_workspace_in_plain_characters(
+    tmp_path: Path, folder: str, shown: str
+) -> None:
+    found = mount.source_name(Config(tmp_path / folder))
+    assert found.startswith("memfs@/")
+    assert found.endswith(f"/{shown}")
+
+
 @fuse
 def test_mount_is_fuse_memfs_and_nosuid_nodev_noexec(config: Config, start: Start) -> None:
     start()
@@ -179,7 +190,8 @@ def test_mount_is_fuse_memfs_and_nosuid_nodev_noexec(config: Config, start: Star
         text=True,
         check=True,
     ).stdout
-    assert found.split()[:2] == ["memfs", "fuse.memfs"]
+    assert found.split()[:2] == [mount.source_name(config), "fuse.memfs"]
+    assert str(config.workspace.parent.parent) in found  # whose mount it is
     assert "default_permissions" in found
     assert ("allow_other" in found) == (os.geteuid() == 0)
     assert stat.S_IMODE(config.data_dir.stat().st_mode) == 0o700

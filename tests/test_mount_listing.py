@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mount import Api, sh_ok, until
+from tests.mount import Api, end_task, sh_ok, task_of, until
 
 pytest_plugins = ("tests.mount",)
 pytestmark = pytest.mark.fuse
@@ -132,6 +132,18 @@ def test_the_dots_follow_a_folder_that_is_moved(S: Path):
         (S / "a" / "d").rename(S / "b" / "d")
         found.rewind()
         assert dict(found.read())[".."] == (S / "b").stat().st_ino
+
+
+def test_an_open_folder_can_be_read_to_its_end_when_its_task_ends(S, T, api, client, daemon):
+    daemon.expected = ["busy, detached lazily"]
+    (S / "d").mkdir()
+    fill(S)
+    with opendir(S) as top, opendir(S / "d") as below, opendir(S / ".memfs") as control:
+        end_task(client, task_of(S))
+        for found in (top, below, control):
+            assert set(dict(found.read())) >= {".", ".."}
+            found.rewind()
+            found.names()
 
 
 # ------------------------------------------------------------------------------ positions

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import select
 import signal
 import subprocess
@@ -74,8 +75,9 @@ def test_watch_shows_changes_of_the_stores_it_was_told(served: Served) -> None:
     with watching(served.config.workspace, "one", "--since", str(since)) as watch:
         first, second = watch.line(), watch.line()
         assert first.split()[0] == str(since + 2)
-        assert first.split()[4:] == ["created", store.id, "user_7", "/yes"]
-        assert second.split()[4:] == ["modified", store.id, "user_7", "/yes", "->", "/new"]
+        who = ["user", pwd.getpwuid(7).pw_name]  # as Served says
+        assert first.split()[4:] == ["created", store.id, *who, "/yes"]
+        assert second.split()[4:] == ["modified", store.id, *who, "/yes", "->", "/new"]
         watch.process.send_signal(signal.SIGINT)
         assert watch.end() == (0, "")
 

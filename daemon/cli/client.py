@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from daemon.cli.session import CONFLICT, ERROR, NOT_FOUND, NOT_RUNNING, REFUSED, Failure
+from daemon.cli.exits import Exit
+from daemon.cli.session import Failure
 from daemon.config import Config, check_socket_folder
 from memfs import ids
 from memfs.errors import NotFound
@@ -23,8 +24,9 @@ _TIMEOUT_S = 120  # of one request; a large commit waits for the disk
 class Client:
     """Speaks to one daemon. Every failure of a call is a Failure with its exit code."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, timeout_s: float = _TIMEOUT_S) -> None:
         self._config = config
+        self._timeout_s = timeout_s
         self._http: httpx.Client | None = None
 
     def close(self) -> None:
@@ -109,22 +111,29 @@ class Client:
         except httpx.ConnectError:
             raise self._not_running() from None
         except httpx.TimeoutException:
-            raise Failure(ERROR, f"no answer in {_TIMEOUT_S} s: see the daemon's log") from None
+            raise Failure(
+                Exit.ERROR, f"the daemon did not answer in {self._timeout_s:g} s: see its log"
+            ) from None
         except httpx.TransportError:
             raise Failure(
-                ERROR, "the daemon ended before it answered: see `memfs status`, then try again"
+                Exit.ERROR,
+                "the daemon ended before it answered: see `memfs status`, then try again",
             ) from None
         except UnicodeEncodeError:
-            raise Failure(REFUSED, "an argument is not UTF-8: write names in UTF-8") from None
+            raise Failure(Exit.REFUSED, "an argument is not UTF-8: write names in UTF-8") from None
         except ValueError:
-            raise Failure(ERROR, f"no memfs daemon answers at {self._config.socket_path}") from None
+            raise Failure(
+                Exit.ERROR,
+                f"what answers at {self._config.socket_path} is no memfs daemon: see who listens "
+                "there with `ss -xlp`",
+            ) from None
         if response.is_success:
             return answer
         raise Failure.of(response.status_code, answer.get("error", {}))
 
     def _not_running(self) -> Failure:
         return Failure(
-            NOT_RUNNING,
+            Exit.NOT_RUNNING,
             f"no daemon serves {self._config.workspace}: start it with "
             f"`memfs --workspace {self._config.workspace} serve`",
         )
@@ -140,7 +149,8 @@ class Client:
                 probe.connect(path)
         except PermissionError:
             raise Failure(
-                NOT_RUNNING, f"{path} is another user's: run memfs as the one who runs the daemon"
+                Exit.NOT_RUNNING,
+                f"{path} is another user's: run memfs as the one who runs the daemon",
             ) from None
         except (NotFound, OSError):
             raise self._not_running() from None
@@ -148,7 +158,7 @@ class Client:
             # no TLS on a unix socket: reading the certificates would take most of a command's time
             transport=httpx.HTTPTransport(uds=path, verify=False),
             base_url="http://memfs/v1/",
-            timeout=_TIMEOUT_S,
+            timeout=self._timeout_s,
         )
         return self._http
 
@@ -164,55 +174,109 @@ class Client:
         live = [row for row in found if row["archived_at"] is None] or found
         if not live:
             raise Failure(
-                NOT_FOUND, f"no memory store called {store!r}: list them with `memfs store list`"
+                Exit.NOT_FOUND,
+                f"no memory store is called {store!r}: list them with `memfs store list`",
             )
         if len(live) > 1:
             those = ", ".join(row["id"] for row in live)
             raise Failure(
-                CONFLICT, f"{len(live)} memory stores are called {store!r}: use an id ({those})"
+                Exit.CONFLICT,
+                f"{len(live)} memory stores are called {store!r}: name one by its id ({those})",
             )
         return live[0]["id"]
 
     def find_note(self, store_id: str, path: str, *, view: str = "basic") -> Json | None:
-        """Return the note at a path, or None."""
-        found = self.get("memory_stores", store_id, "memories", path=path, view=view)["data"]
+        """Return the note at a path or with an id, or None."""
+        memories = ("memory_stores", store_id, "memories")
+        if is_note_id(path):
+            try:
+                return self.get(*memories, path, view=view)
+            except Failure as failure:
+                if failure.exit_code == Exit.NOT_FOUND:
+                    return None
+                raise
+        found = self.get(*memories, path=path, view=view)["data"]
         return found[0] if found else None
 
     def note(self, store_id: str, path: str, *, view: str = "basic") -> Json:
-        """Return the note at a path; there must be one."""
+        """Return the note at a path or with an id; there must be one."""
         found = self.find_note(store_id, path, view=view)
-        if found is None:
-            raise no_note(path)
-        return found
+        if found is not None:
+            return found
+        if not is_note_id(path) and self._is_folder(store_id, path):
+            raise Failure(
+                Exit.NOT_FOUND,
+                f"{path} is a folder, not a note: name a note below it (see `memfs ls`)",
+            )
+        raise no_note(path)
+
+    def _is_folder(self, store_id: str, path: str) -> bool:
+        below = f"{path.rstrip('/')}/"
+        return bool(
+            self.get("memory_stores", store_id, "memories", path_prefix=below, limit=1)["data"]
+        )
+
+    def notes_at(self, store_id: str, path: str) -> list[str]:
+        """Return the ids of all notes that are or were at a path, first the one that it means.
+
+        That is the living one, else an archived one, else the one that was there last.
+        """
+        found = self.find_note(store_id, path)
+        ids_ = [] if found is None else [found["id"]]
+        archived = self.rows(
+            *("memory_stores", store_id, "memories"), limit=NOTE_PAGE, archived=True
+        )
+        ids_ += [row["id"] for row in archived if row["path"] == path][::-1]
+        versions = self.rows(
+            *("memory_stores", store_id, "memory_versions"), limit=VERSION_PAGE, path=path
+        )
+        ids_ += [row["memory_id"] for row in versions]
+        return list(dict.fromkeys(ids_))
 
     def note_id(self, store_id: str, path: str) -> str:
-        """Return the id of the note that is, or last was, at a path: archived and deleted too."""
+        """Return the id of the note that a path means (see notes_at), or the id that it is."""
+        if is_note_id(path):
+            return path
         found = self.find_note(store_id, path)
         if found is not None:
             return found["id"]
-        for row in self.rows("memory_stores", store_id, "memories", limit=NOTE_PAGE, archived=True):
-            if row["path"] == path:
-                return row["id"]
-        for operation in ("deleted", None):  # then what was moved away
-            for version in self.rows(
-                "memory_stores",
-                store_id,
-                "memory_versions",
-                limit=VERSION_PAGE,
-                operation=operation,
-            ):
-                if version["path"] == path:
-                    return version["memory_id"]
+        for each in self.notes_at(store_id, path):
+            return each
         raise no_note(path)
+
+    def versions(self, store_id: str, note_id: str | None) -> Iterator[Json]:
+        """Yield the versions of a note, or of the whole store, newest first, without texts."""
+        return self.rows(
+            *("memory_stores", store_id, "memory_versions"), limit=VERSION_PAGE, memory_id=note_id
+        )
 
     def version(self, store_id: str, version_id: str) -> Json:
         """Return a version with its text."""
         return self.get("memory_stores", store_id, "memory_versions", version_id, view="full")
 
 
+def is_note_id(word: str) -> bool:
+    """Return whether a word where a path may stand is a note's id."""
+    return ids.has_shape(word, "mem_")
+
+
+def is_version_id(word: str) -> bool:
+    """Return whether a word is a version's id."""
+    return ids.has_shape(word, "memver_")
+
+
+def absolute(path: str) -> str:
+    """Return *path* from the store's root, where the slash may be left out; an id as it is."""
+    return path if path.startswith("/") or is_note_id(path) else f"/{path}"
+
+
 def no_note(path: str) -> Failure:
     """Return the failure for a path where no note is."""
-    return Failure(NOT_FOUND, f"no note at {path}: list the store with `memfs ls -r`")
+    what = f"no note has the id {path}" if is_note_id(path) else f"no note is at {path}"
+    return Failure(
+        Exit.NOT_FOUND,
+        f"{what}: list the notes with `memfs ls -r STORE`, deleted ones with `memfs log STORE`",
+    )
 
 
 def _encode(body: Json) -> bytes:

@@ -10,7 +10,9 @@ import click
 
 from daemon.cli import output
 from daemon.cli.client import Json
-from daemon.cli.session import ERROR, Command, Failure, session
+from daemon.cli.exits import Exit
+from daemon.cli.session import Command, Failure, session
+from memfs.errors import Invalid, MemfsError
 
 _LITTLE_SPACE_BYTES = 256 * 2**20
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -54,14 +56,19 @@ def serve(
     given = session().workspace or os.environ.get("MEMFS_WORKSPACE")
     if given:
         Path(given).expanduser().mkdir(parents=True, exist_ok=True)
-    chosen = dataclasses.replace(
-        session().config,
-        keep_versions_ns=None if keep_versions is None else config.parse_duration(keep_versions),
-        map_size_bytes=config.default_map_size_bytes() if map_size is None else _size(map_size),
-        log_level=log_level,
-        scratch_patterns=scratch,
-        listen=None if listen is None else config.parse_listen(listen),
-    )
+    try:
+        chosen = dataclasses.replace(
+            session().config,
+            keep_versions_ns=None
+            if keep_versions is None
+            else config.parse_duration(keep_versions),
+            map_size_bytes=config.default_map_size_bytes() if map_size is None else _size(map_size),
+            log_level=log_level,
+            scratch_patterns=scratch,
+            listen=None if listen is None else config.parse_listen(listen),
+        )
+    except Invalid as error:
+        raise click.UsageError(str(error)) from None
     run.serve(chosen)
 
 
@@ -72,7 +79,7 @@ def status() -> None:
     output.emit(found, lambda: _status_lines(found))
     dead = [mount["path"] for mount in found.get("mounts", ()) if not mount["alive"]]
     if dead:
-        raise Failure(ERROR, f"dead mounts: {', '.join(dead)}; restart the daemon")
+        raise Failure(Exit.ERROR, f"dead mounts: {', '.join(dead)}; restart the daemon")
 
 
 @click.command("doctor", cls=Command)
@@ -83,6 +90,8 @@ def doctor() -> None:
         found = session().client.get("status")
     except Failure as failure:
         findings.append(failure.message)
+        if failure.exit_code == Exit.NOT_RUNNING:
+            findings += _left_mounts()
     else:
         findings += [
             f"the mount at {mount['path']} is dead: restart the daemon"
@@ -93,7 +102,7 @@ def doctor() -> None:
     findings += _machine()
     output.emit({"type": "doctor", "findings": findings}, lambda: findings or ["nothing is wrong"])
     if findings:
-        raise click.exceptions.Exit(ERROR)
+        raise click.exceptions.Exit(Exit.ERROR)
 
 
 @click.command("check", cls=Command)
@@ -104,7 +113,7 @@ def check() -> None:
     problems = offline.check(session().config)
     output.emit({"type": "check", "problems": problems}, lambda: problems or ["all is well"])
     if problems:
-        raise click.exceptions.Exit(ERROR)
+        raise click.exceptions.Exit(Exit.ERROR)
 
 
 @click.command("compact", cls=Command)
@@ -127,6 +136,19 @@ def _status_lines(found: Json) -> list[str]:
     return [*lines, *found.get("problems", ())]
 
 
+def _left_mounts() -> list[str]:
+    """Return what a daemon that is gone left mounted, a sentence with its remedy each."""
+    try:
+        from daemon import mount
+
+        left = mount.memfs_mounts_below(session().config.workspace)
+    except (ImportError, MemfsError):  # both are findings of their own
+        return []
+    return [
+        f"{each.path} is mounted and nothing serves it: `memfs serve` clears it" for each in left
+    ]
+
+
 def _machine() -> list[str]:
     """Return what this machine lacks, a sentence with its remedy each."""
     findings: list[str] = []
@@ -147,5 +169,8 @@ def _machine() -> list[str]:
 def _size(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,15})([kmgt]?)(?:i?b)?", text.strip().lower())
     if match is None:
-        raise click.BadParameter("write it as a number and K, M, G or T", param_hint="--map-size")
+        raise click.BadParameter(
+            f"{text!r} is not a size: write a number and K, M, G or T, such as 8G",
+            param_hint="--map-size",
+        )
     return int(match[1]) * _UNITS[match[2]]

@@ -2,10 +2,25 @@
 
 import click
 
-from daemon.cli import daemon, history, keys, notes, secrets, stores, tasks, watch
-from daemon.cli.session import EXIT_CODES, Group
+from daemon.cli import (
+    daemon,
+    history,
+    keys,
+    notes,
+    refused,
+    secrets,
+    settings,
+    stores,
+    tasks,
+    watch,
+)
+from daemon.cli.exits import table
+from daemon.cli.session import Root
 
-_EPILOG = f"""{EXIT_CODES}
+_EPILOG = f"""\b
+Exit codes:
+{table()}
+
 \b
 Completion, in your shell's start file:
   bash   eval "$(_MEMFS_COMPLETE=bash_source memfs)"
@@ -28,7 +43,7 @@ def _version(context: click.Context, parameter: click.Parameter, value: bool) ->
 
 @click.group(
     "memfs",
-    cls=Group,
+    cls=Root,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -44,7 +59,8 @@ def cli() -> None:
     """An agent's memory as a mounted, versioned folder.
 
     STORE is a memory store's name or id; a PATH is that of a note in it, with or without the slash
-    in front. --json and --workspace may stand anywhere.
+    in front, or the note's id. A VERSION is a number or an id from `memfs log`. --json and
+    --workspace may stand anywhere.
     """
 
 
@@ -52,6 +68,7 @@ for command in (
     daemon.serve,
     daemon.status,
     daemon.doctor,
+    settings.config,
     daemon.check,
     daemon.compact,
     stores.store_group,
@@ -67,6 +84,7 @@ for command in (
     history.diff,
     history.restore,
     history.redact,
+    refused.refused_group,
     watch.watch,
     secrets.secret_group,
     keys.key_group,

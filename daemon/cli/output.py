@@ -16,6 +16,7 @@ _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*"
     r"(?:\x07|\x1b\\|\x9c)?|\x1b[ -/]*[0-~]?"
 )
+_DEL_AND_C1 = re.compile(r"[\x7f-\x9f]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -23,7 +24,9 @@ def emit(answer: Any, lines: Callable[[], Iterable[str]]) -> None:  # noqa: ANN4
     """Print *answer* as JSON if that was asked for, else *lines*."""
     if session().json:
         ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-        click.echo(json.dumps(answer, indent=2, ensure_ascii=ascii_only), color=True)
+        text = json.dumps(answer, indent=2, ensure_ascii=ascii_only)
+        # json leaves these alone, and a terminal obeys them
+        click.echo(_DEL_AND_C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text), color=True)
         return
     for line in lines():
         say(line)
@@ -88,12 +91,3 @@ def local_time(text: str | None) -> str:
     if text is None:
         return "-"
     return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
-
-
-def who(actor: dict[str, Any] | None) -> str:
-    """Return an actor in a few characters: task t1, user_1000."""
-    if actor is None:
-        return "unknown"
-    if actor["type"] == "session_actor":
-        return f"task {actor['session_id']}"
-    return next((str(value) for name, value in actor.items() if name.endswith("_id")), "unknown")

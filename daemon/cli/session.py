@@ -12,44 +12,28 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from memfs.errors import MemfsError
+from daemon.cli.exits import Exit, of_status
+from memfs.errors import MemfsError, Unavailable
 
 if TYPE_CHECKING:
     from daemon.cli.client import Client
     from daemon.config import Config
 
-ERROR, NOT_RUNNING, NOT_FOUND, REFUSED, CONFLICT, NO_SPACE = 1, 3, 4, 5, 9, 28
-
-EXIT_CODES = """\b
-Exit codes:
-  0   done
-  1   error
-  2   wrong usage
-  3   the daemon is not running
-  4   not found
-  5   refused: the request or the text breaks a rule
-  9   conflict: the path is taken, the note was changed since, the state forbids it
-  28  no space left
-"""
-
-_OF_STATUS = {404: NOT_FOUND, 409: CONFLICT, 507: NO_SPACE} | dict.fromkeys(
-    (400, 401, 403, 413), REFUSED
-)
-
 
 class Failure(click.ClickException):
     """The command did not do what was asked; message and exit code say why."""
 
-    def __init__(self, code: int, message: str, problem: dict[str, Any] | None = None) -> None:
+    def __init__(self, code: Exit, message: str, problem: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.exit_code = code  # pyright: ignore[reportAttributeAccessIssue] - click asks the instance
-        self.problem = problem or {"type": "error", "message": message}
+        self.exit_code = code.value  # pyright: ignore[reportAttributeAccessIssue] - click asks the instance
+        kind = "error" if code is Exit.ERROR else f"{code.name.lower()}_error"
+        self.problem = problem or {"type": kind, "message": message}
         self.json = session().json
 
     @classmethod
     def of(cls, status: int, problem: dict[str, Any]) -> "Failure":
         """Return the failure for an error of the API."""
-        return cls(_OF_STATUS.get(status, ERROR), str(problem.get("message", "failed")), problem)
+        return cls(of_status(status), str(problem.get("message", "failed")), problem)
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message to stderr; with --json the error's object."""
@@ -65,6 +49,7 @@ class Session:
 
     workspace: str | None = None
     json: bool = False
+    words: tuple[str, ...] = ()  # the command line
     _config: "Config | None" = None
     _client: "Client | None" = None
 
@@ -138,7 +123,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group with the shared options; rule and configuration errors end with their exit code."""
+    """A group with the shared options."""
 
     command_class = Command
     group_class = type
@@ -147,10 +132,47 @@ class Group(click.Group):
         super().__init__(*args, **kwargs)
         self.params += _shared_options()
 
+
+class Root(Group):
+    """The outermost group: every error ends with its exit code, and as JSON if that is asked."""
+
+    group_class = Group
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - click's own
+    ) -> click.Context:
+        """Parse the options in front of the command."""
+        words = tuple(args)
+        try:
+            return super().make_context(info_name, args, parent, obj=Session(words=words), **extra)
+        except click.UsageError as error:
+            raise _as_asked(error, words) from None
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
         try:
             return super().invoke(ctx)
         except MemfsError as error:
             problem = {"type": error.type, "message": str(error)}
-            raise Failure.of(error.status, problem) from error
+            raise Failure.of(_status_of(error), problem) from error
+        except click.UsageError as error:
+            raise _as_asked(error, ctx.find_object(Session).words) from None  # pyright: ignore[reportOptionalMemberAccess] - made above
+
+
+def _status_of(error: MemfsError) -> int:
+    """Return an error's status; one that no daemon answered says nothing of a daemon."""
+    return 500 if isinstance(error, Unavailable) else error.status
+
+
+def _as_asked(error: click.UsageError, words: tuple[str, ...]) -> click.ClickException:
+    """Return a usage error as JSON if the command line, which nobody could parse, asks for that."""
+    own = words[: words.index("--")] if "--" in words else words
+    if "--json" not in own:
+        return error
+    failure = Failure(Exit.USAGE, error.format_message())
+    failure.json = True
+    return failure

@@ -1,11 +1,11 @@
 """`memfs store`: memory stores."""
 
-import sys
-
 import click
 
 from daemon.cli import output
 from daemon.cli.client import STORE_PAGE, Json
+from daemon.cli.complete import STORE
+from daemon.cli.confirm import ask_before, yes_option
 from daemon.cli.session import Group, session
 
 
@@ -40,7 +40,7 @@ def list_stores(archived: bool) -> None:
 
 
 @store_group.command("show")
-@click.argument("store")
+@click.argument("store", type=STORE)
 def show(store: str) -> None:
     """Show one store."""
     client = session().client
@@ -49,7 +49,7 @@ def show(store: str) -> None:
 
 
 @store_group.command("update")
-@click.argument("store")
+@click.argument("store", type=STORE)
 @click.option("--name", help="The new name; running tasks keep their folder's.")
 @click.option("--description", help="The new description; empty clears it.")
 @click.option(
@@ -67,7 +67,7 @@ def update(
 
 
 @store_group.command("archive")
-@click.argument("store")
+@click.argument("store", type=STORE)
 def archive(store: str) -> None:
     """Make a store read-only for good; it no longer counts towards the limit."""
     client = session().client
@@ -76,22 +76,24 @@ def archive(store: str) -> None:
 
 
 @store_group.command("delete")
-@click.argument("store")
-@click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
+@click.argument("store", type=STORE)
+@yes_option
 def delete(store: str, yes: bool) -> None:
-    """Remove a store with its notes and their whole history."""
+    """Remove a store with its notes and their whole history for good."""
     client = session().client
-    store_id = client.store_id(store)
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {store} with all its notes and versions?", abort=True)
-    gone = client.delete("memory_stores", store_id)
+    found = client.get("memory_stores", client.store_id(store))
+    name = f"memory store {found['name']!r} ({found['id']})"
+    ask_before(f"delete {name} with all its notes ({found['memory_count']}) and versions", yes=yes)
+    gone = client.delete("memory_stores", found["id"])
     output.emit(gone, lambda: [f"deleted {gone['id']}"])
 
 
 def _labels(given: tuple[str, ...]) -> dict[str, str]:
     for label in given:
         if "=" not in label:
-            raise click.BadParameter("write it as KEY=VALUE", param_hint="--metadata")
+            raise click.BadParameter(
+                f"{label!r} is not KEY=VALUE: write it so", param_hint="--metadata"
+            )
     return dict(label.split("=", 1) for label in given)
 
 

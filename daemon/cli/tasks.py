@@ -5,8 +5,10 @@ import re
 import click
 
 from daemon.cli import output
-from daemon.cli.client import STORE_PAGE, Json
-from daemon.cli.session import Group, session
+from daemon.cli.client import STORE_PAGE, Client, Json
+from daemon.cli.complete import STORE, TASK, WORKER
+from daemon.cli.exits import Exit
+from daemon.cli.session import Failure, Group, session
 
 
 @click.group("task", cls=Group)
@@ -16,11 +18,22 @@ def task_group() -> None:
 
 @task_group.command("create")
 @click.argument("id", required=False)
-@click.option("--worker", metavar="NAME", help="Whose run it is; a new name makes the worker.")
+@click.option(
+    "--worker",
+    metavar="WORKER",
+    type=WORKER,
+    help="Whose run it is, by name or id. [default: worker, made at its first task]",
+)
+@click.option(
+    "--new-worker",
+    is_flag=True,
+    help="Make the --worker if there is none of that name. Workers cannot be deleted.",
+)
 @click.option(
     "--store",
     "stores",
     metavar="STORE[:ro]",
+    type=STORE,
     multiple=True,
     help="A store to attach, with :ro read-only; repeat for more.",
 )
@@ -37,29 +50,66 @@ def task_group() -> None:
 def create(
     id: str | None,
     worker: str | None,
+    new_worker: bool,
     stores: tuple[str, ...],
     instructions: tuple[str, ...],
     owner: str | None,
     no_guard: bool,
 ) -> None:
     """Make a task; its stores never change afterwards."""
-    resources: list[Json] = []
-    told = dict(_split(text, "--instructions") for text in instructions)
-    for store in stores:
-        name, read_only = store.removesuffix(":ro").removesuffix(":rw"), store.endswith(":ro")
-        resource: Json = {
-            "type": "memory_store",
-            "memory_store_id": session().client.store_id(name),
-            "access": "read_only" if read_only else "read_write",
-            "instructions": told.pop(name, None),
-            "guard": not no_guard,
-        }
-        resources.append(resource)
-    if told:
-        raise click.BadParameter(f"{next(iter(told))!r} is no --store", param_hint="--instructions")
+    client = session().client
+    if worker is None and new_worker:
+        raise click.UsageError("--new-worker needs the new worker's name: add --worker NAME")
+    resources = _resources(client, stores, instructions, guard=not no_guard)
     body: Json = {"id": id, "worker": worker, "resources": resources, "owner": _owner(owner)}
-    made = session().client.post("tasks", body=body)
+    if worker is not None and not new_worker:
+        _check_worker(client, worker)
+    made = client.post("tasks", body=body)
     output.emit(made, lambda: _fields(made))
+
+
+def _resources(
+    client: Client, stores: tuple[str, ...], instructions: tuple[str, ...], *, guard: bool
+) -> list[Json]:
+    """Return the stores to attach as the API wants them."""
+    told = {client.store_id(name): text for name, text in map(_told, instructions)}
+    resources: list[Json] = []
+    for store in stores:
+        name, read_only = store.removesuffix(":ro"), store.endswith(":ro")
+        if not read_only:
+            name = name.removesuffix(":rw")
+        store_id = client.store_id(name)
+        resources.append(
+            {
+                "type": "memory_store",
+                "memory_store_id": store_id,
+                "access": "read_only" if read_only else "read_write",
+                "instructions": told.pop(store_id, None),
+                "guard": guard,
+            }
+        )
+    if told:
+        raise click.BadParameter(
+            f"{next(iter(told))} is attached by no --store: add it, or leave the instructions out",
+            param_hint="--instructions",
+        )
+    return resources
+
+
+def _check_worker(client: Client, worker: str) -> None:
+    """Check that a worker exists: a name with a typing error would make one that stays for good."""
+    rows = client.get("workers")["data"]
+    if any(worker in (row["id"], row["name"]) for row in rows):
+        return
+    from difflib import get_close_matches
+
+    near = get_close_matches(worker, [row["name"] for row in rows], 1)
+    meant = f" (did you mean {near[0]!r}?)" if near else ""
+    raise Failure(
+        Exit.NOT_FOUND,
+        f"no worker is called {worker!r}{meant}: list them with `memfs worker list`, or add "
+        "--new-worker to make one",
+    )
 
 
 @task_group.command("list")
@@ -85,7 +135,7 @@ def list_tasks(ended: bool) -> None:
 
 
 @task_group.command("show")
-@click.argument("id")
+@click.argument("id", type=TASK)
 def show(id: str) -> None:
     """Show a task and where its stores are mounted."""
     found = session().client.get("tasks", id)
@@ -93,7 +143,7 @@ def show(id: str) -> None:
 
 
 @task_group.command("end")
-@click.argument("id")
+@click.argument("id", type=TASK)
 def end(id: str) -> None:
     """End a task: its folders and scratch files go, the notes stay."""
     ended = session().client.post("tasks", id, "end")
@@ -119,7 +169,7 @@ def list_workers() -> None:
 
 
 @worker_group.command("show")
-@click.argument("worker")
+@click.argument("worker", type=WORKER)
 def show_worker(worker: str) -> None:
     """Show a worker, by name or id."""
     found = session().client.get("workers", worker)
@@ -134,10 +184,12 @@ def _fields(task: Json) -> list[str]:
     return lines
 
 
-def _split(text: str, option: str) -> tuple[str, str]:
+def _told(text: str) -> tuple[str, str]:
     name, found, value = text.partition("=")
     if not found:
-        raise click.BadParameter("write it as STORE=TEXT", param_hint=option)
+        raise click.BadParameter(
+            f"{text!r} is not STORE=TEXT: write it so", param_hint="--instructions"
+        )
     return name, value
 
 
@@ -146,5 +198,7 @@ def _owner(text: str | None) -> Json | None:
         return None
     match = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10})", text)
     if match is None:
-        raise click.BadParameter("write it as UID:GID, two numbers", param_hint="--owner")
+        raise click.BadParameter(
+            f"{text!r} is not UID:GID: write two numbers, such as 1000:1000", param_hint="--owner"
+        )
     return {"uid": int(match[1]), "gid": int(match[2])}

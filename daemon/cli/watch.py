@@ -12,7 +12,9 @@ import click
 
 from daemon.cli import output
 from daemon.cli.client import Client, Json
-from daemon.cli.session import NOT_RUNNING, Command, Failure, session
+from daemon.cli.exits import Exit
+from daemon.cli.people import People
+from daemon.cli.session import Command, Failure, session
 
 _QUIET_S = 60.0  # without a byte, four heartbeats: the daemon hangs
 _WAIT_S = 0.5  # before connecting again
@@ -39,8 +41,9 @@ def watch(stores: tuple[str, ...], since: int | None) -> None:
     wanted = [client.store_id(store) for store in stores]
     with contextlib.suppress(KeyboardInterrupt):
         try:
+            people = People(client)
             for change in _changes(client, wanted, since):
-                _show(change)
+                _show(change, people)
         except (_Closed, BrokenPipeError):
             # what Python still flushes at its end has no reader either
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -65,7 +68,7 @@ def _changes(client: Client, stores: list[str], since: int | None) -> Iterator[J
         except ConnectionError:
             pass
         except Failure as failure:
-            if not was_there or failure.exit_code != NOT_RUNNING:
+            if not was_there or failure.exit_code != Exit.NOT_RUNNING:
                 raise
         _check_reader()
         time.sleep(_WAIT_S)
@@ -80,15 +83,15 @@ def _check_reader() -> None:
             raise _Closed
 
 
-def _show(change: Json) -> None:
+def _show(change: Json, people: People) -> None:
     if session().json:
         click.echo(json.dumps(change), color=True)
     else:
-        output.say("  ".join(_columns(change)))
+        output.say("  ".join(_columns(change, people)))
     sys.stdout.flush()
 
 
-def _columns(change: Json) -> list[str]:
+def _columns(change: Json, people: People) -> list[str]:
     where = change["path"] or change["subject"] or "-"
     if change["old_path"]:
         where = f"{change['old_path']} -> {where}"
@@ -97,6 +100,6 @@ def _columns(change: Json) -> list[str]:
         output.local_time(change["at"]),
         f"{change['operation'] or change['kind']:<10}",
         change["memory_store_id"] or "-",
-        output.who(change["actor"]),
+        people.name(change["actor"]),
         where,
     ]

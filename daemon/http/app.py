@@ -6,7 +6,21 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
-from daemon.http import admin, events, keys, memories, sessions, stores, tasks, versions, wire
+from daemon.http import (
+    admin,
+    docs,
+    events,
+    keys,
+    memories,
+    metrics,
+    refused,
+    sessions,
+    stores,
+    tasks,
+    transfer,
+    versions,
+    wire,
+)
 from daemon.http.callers import Callers
 from daemon.http.door import Door
 from daemon.http.guard import OPEN, Guard
@@ -20,21 +34,27 @@ def make_app(door: Door) -> FastAPI:
         version=admin.version(),
         description="Memory stores, memories and versions in the shapes of Claude's memory API. "
         "The owner's unix socket needs no key.",
-        redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
+        openapi_url=None,  # daemon.http.docs serves it: FastAPI's pages are from elsewhere
         redirect_slashes=False,
     )
     app.state.door = door
-    app.add_middleware(Guard, callers=Callers(door.service))
+    app.state.metrics = numbers = metrics.Metrics()
+    door.service.on_commit = numbers.commit
+    app.add_middleware(Guard, callers=Callers(door.service), metrics=numbers)
+    app.state.imports = transfer.Imports()
     for router in (  # those first that are asked most: each one before costs a look
         memories.router,
         versions.router,
+        transfer.router,  # before the stores': "import" is no id
         stores.router,
+        refused.router,
         tasks.router,
         tasks.worker_router,
         sessions.router,
         keys.router,
         events.router,
+        metrics.router,
+        docs.router,
         admin.router,
         admin.open_router,
     ):
@@ -43,6 +63,7 @@ def make_app(door: Door) -> FastAPI:
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse)
     app.openapi = lambda: _openapi(app)
+    app.state.documents = docs.Documents(app.openapi)
     return app
 
 

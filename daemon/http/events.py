@@ -1,21 +1,21 @@
 """/v1/events: the change log as server-sent events (SEMANTICS: Events)."""
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+import contextlib
 from typing import Annotated, Literal
 
 import trio
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field
-from starlette.types import Receive, Scope, Send
 
 from daemon.http import wire
 from daemon.http.bounds import Bounds
 from daemon.http.door import Door, TheDoor, scope
+from daemon.http.metrics import Metrics
+from daemon.http.stream import More, Stream
 from memfs import limits
 from memfs.engine import access, events
 from memfs.engine.service import Txn
-from memfs.errors import Invalid, MemfsError
+from memfs.errors import Invalid, Unauthenticated
 from memfs.types import Seq, StoreNo
 
 router = APIRouter(prefix="/v1/events", tags=["events"], dependencies=[scope("events")])
@@ -85,50 +85,54 @@ async def stream(
         return events.start(txn, after), frozenset(only) or None
 
     since, only = door.service.view(begin)
-    return _Stream(door, request, since, only)
+    follower = _Follower(door, request, since, only)
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return Stream(follower.run, "text/event-stream", headers)
 
 
-class _Stream(Response):
-    """Sends pages of the log; how fast is the client's own business."""
-
-    media_type = "text/event-stream"
+class _Follower:
+    """Writes pages of the log to one client."""
 
     def __init__(
         self, door: Door, request: Request, after: Seq, only: frozenset[StoreNo] | None
     ) -> None:
-        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
-        del self.headers["content-length"]
         self._door = door
         self._seq = after
         self._only = only
+        self._metrics: Metrics = request.app.state.metrics
         self._stopping: trio.Event = request.state.stopping
         self._bounds: Bounds = request.state.bounds
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream until the client leaves, its key is revoked or the daemon stops."""
-        await _until_first(partial(self._send, send), partial(_leaving, receive))
+    async def run(self, more: More) -> None:
+        """Follow until the client's key is revoked or the daemon stops."""
+        with self._metrics.event_stream(), contextlib.suppress(Unauthenticated):
+            await more(f"retry: {_RETRY_MS}\nid: {self._seq}\n\n".encode())
+            while not self._stopping.is_set():
+                await self._step(more)
 
-    async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await _more(send, f"retry: {_RETRY_MS}\nid: {self._seq}\n\n".encode())
-        while not self._stopping.is_set():
-            try:
-                text, seq = await self._door.service.scan(self._page)
-            except MemfsError:  # its key was revoked
-                break
-            if text:
-                await _more(send, text)
-            if seq > self._seq:
-                self._seq = seq
-                continue
-            with trio.move_on_after(self._bounds.heartbeat_s) as idle:
-                await _until_first(self._news, self._stopping.wait)
-            if idle.cancelled_caught:
-                await _more(send, f": still here\nid: {self._seq}\n\n".encode())
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    async def _step(self, more: More) -> None:
+        text, seq = await self._door.service.scan(self._page)
+        if text:
+            await more(text)
+        if seq > self._seq:
+            self._seq = seq
+            return
+        with trio.move_on_after(self._bounds.heartbeat_s) as idle:
+            await self._news()
+        if idle.cancelled_caught:
+            await more(f": still here\nid: {self._seq}\n\n".encode())
 
     async def _news(self) -> None:
-        await self._door.service.feed.wait_past(self._seq)
+        """Return when there is a new row, or the daemon stops."""
+        async with trio.open_nursery() as nursery:
+
+            async def stop() -> None:
+                await self._stopping.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(stop)
+            await self._door.service.feed.wait_past(self._seq)
+            nursery.cancel_scope.cancel()
 
     def _page(self, txn: Txn) -> tuple[bytes, Seq]:
         batch = events.read(txn, self._door.caller, self._seq, limits.SCAN_BATCH, self._only)
@@ -152,28 +156,6 @@ def _encode(event: events.Event) -> bytes:
         subject=row.subject or None,
     )
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (row.seq, kind.encode(), wire.encode(shape))
-
-
-async def _more(send: Send, body: bytes) -> None:
-    await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-async def _leaving(receive: Receive) -> None:
-    """Return when the client has left."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _until_first(*calls: Callable[[], Awaitable[None]]) -> None:
-    """Run all until one returns."""
-    async with trio.open_nursery() as nursery:
-
-        async def run(call: Callable[[], Awaitable[None]]) -> None:
-            await call()
-            nursery.cancel_scope.cancel()
-
-        for call in calls:
-            nursery.start_soon(run, call)
 
 
 def _seq(text: str) -> int:

@@ -2,6 +2,8 @@
 
 import logging
 import math
+import re
+import time
 
 import trio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -9,23 +11,27 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from daemon.http import wire
 from daemon.http.bounds import Bounds
 from daemon.http.callers import Callers, Entrance
+from daemon.http.metrics import Metrics
 from daemon.http.turns import Turns
 from memfs import ids
-from memfs.errors import Invalid, MemfsError
+from memfs.errors import Invalid, MemfsError, RateLimited, Unauthenticated
 
 log = logging.getLogger(__name__)
 
 BODY_BYTES = 2**20  # a note's text with every byte escaped in JSON takes 600 KiB
 _DRAIN_BYTES = 2**26  # of a body that nobody reads: so that the client gets to read why
+
 OPEN = ("/healthz",)  # to everybody
+_STREAMED = re.compile(r"/v1/memory_stores/(?:[^/]+/)?import")  # the route reads the body itself
 
 
 class Guard:
     """ASGI middleware: state.caller, and state.request_id, which the answer's header repeats."""
 
-    def __init__(self, app: ASGIApp, callers: Callers) -> None:
+    def __init__(self, app: ASGIApp, callers: Callers, metrics: Metrics) -> None:
         self._app = app
         self._callers = callers
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -40,15 +46,19 @@ class Guard:
         body = _Body(receive, bounds.body_s)
         deadline = trio.CancelScope()
         started = False
+        begun = time.perf_counter()
 
         async def answer(message: Message) -> None:
             nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                deadline.deadline = math.inf  # from here on the client's pace is bounded
-                message.setdefault("headers", []).append((b"request-id", request_id.encode()))
-                await body.skip()
-            await body.send_last(send, message)
+            # what was committed as the time ran out is told as it is
+            with trio.CancelScope(shield=deadline.cancel_called):
+                if message["type"] == "http.response.start":
+                    started = True
+                    self._count(scope, message["status"], time.perf_counter() - begun)
+                    deadline.deadline = math.inf  # from here on the client's pace is bounded
+                    message.setdefault("headers", []).append((b"request-id", request_id.encode()))
+                    await body.skip()
+                await body.send_last(send, message)
 
         try:
             _check_head(scope, bounds.head_bytes)
@@ -56,12 +66,15 @@ class Guard:
                 entrance: Entrance = state["entrance"]
                 state["caller"] = self._callers.identify(entrance, scope["headers"])
             _check_betas(scope)
-            receive = _replay(await body.read(), receive)
+            if _STREAMED.fullmatch(scope["path"]) is None:
+                receive = _replay(await body.read(), receive)
+                deadline.deadline = trio.current_time() + bounds.answer_s
+            else:
+                receive = body.receive
             await turns.take()
-            deadline.deadline = trio.current_time() + bounds.answer_s
             with deadline:
                 await self._app(scope, receive, answer)
-            if deadline.cancelled_caught:
+            if deadline.cancelled_caught and not started:
                 raise wire.TooLate(
                     f"no answer within {bounds.answer_s:g} s: what had not begun is not applied; "
                     "look, then try again"
@@ -69,11 +82,17 @@ class Guard:
         except _LeftError:
             return
         except MemfsError as error:
+            if isinstance(error, Unauthenticated | RateLimited):
+                self._metrics.auth_failure()
             await wire.refusal(error, request_id)(scope, receive, answer)
         except Exception:
             log.exception("bug in a route", extra={"request_id": request_id})
             if not started:
                 await wire.bug(request_id)(scope, receive, answer)
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", None)
+        self._metrics.request(route, scope["method"], status, seconds)
 
 
 class _LeftError(Exception):
@@ -93,9 +112,14 @@ class _Body:
         self._until = trio.current_time() + within_s
         self._more = True
 
-    async def _part(self) -> bytes:
+    async def receive(self) -> Message:
+        """Take a part, as ASGI has it."""
         message = await self._receive()
         self._more = message.get("more_body", False)
+        return message
+
+    async def _part(self) -> bytes:
+        message = await self.receive()
         if message["type"] == "http.disconnect":
             raise _LeftError
         return message.get("body", b"")

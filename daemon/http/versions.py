@@ -8,6 +8,7 @@ from daemon.http import wire
 from daemon.http.door import Manages, Reads, Writes, scope
 from daemon.http.memories import shown
 from memfs.engine import notes, versions
+from memfs.engine import path as paths
 from memfs.engine.service import Txn
 from memfs.types import Actor, Operation, Page, Version
 
@@ -30,11 +31,15 @@ async def list_versions(
     task_id: str | None = None,
     api_key_id: str | None = None,
     service_account_id: str | None = None,
+    path: str | None = None,
     page: str | None = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     view: wire.View = "basic",
 ) -> Response:
-    """List versions, newest first. task_id and session_id are the same."""
+    """List versions, newest first. task_id and session_id are the same.
+
+    path (ours): only those of a note that was at exactly that path then.
+    """
     first = wire.parse_time("created_at[gte]", since)
     last = wire.parse_time("created_at[lte]", until, end=True)
     what = None if operation is None else Operation[operation.upper()]
@@ -46,7 +51,8 @@ async def list_versions(
     )
     authors = list({Actor(kind, one): None for kind, one in asked if one is not None})
     limit = min(limit, wire.FULL_PER_PAGE) if view == "full" else limit
-    listing = f"versions {memory_store_id} {first} {last} {memory_id!r} {what} {authors}"
+    where = None if path is None else paths.parse(path)
+    listing = f"versions {memory_store_id} {first} {last} {memory_id!r} {what} {authors} {where!r}"
     after = door.cursors.open(page, listing)
 
     def read(txn: Txn) -> bytes:
@@ -58,6 +64,7 @@ async def list_versions(
                 note_id=memory_id,
                 operation=what,
                 actor=authors[0] if authors else None,
+                path=where,
                 since=first,
                 until=last,
                 limit=limit,
@@ -95,7 +102,8 @@ async def restore(
 ) -> Response:
     """Write a version's text as a new version and return the note (ours)."""
     rule = shown(notes.restore, memory_store_id, view)
-    return wire.reply(await door.commit(rule, memory_store_id, memory_version_id))
+    scanner = door.service.scanner
+    return wire.reply(await door.commit(rule, memory_store_id, memory_version_id, scanner))
 
 
 def _version(txn: Txn, store_id: str, version: Version, view: wire.View) -> wire.MemoryVersion:

@@ -92,6 +92,7 @@ class MemoryVersion(BaseModel):
     memory_store_id: str
     memory_id: str
     operation: Literal["created", "modified", "deleted"]
+    ordinal: int  # ours: its number among the versions of its note, from 1
     path: str | None
     content: str | None
     content_sha256: str | None
@@ -105,7 +106,13 @@ class MemoryVersion(BaseModel):
 class Gone(BaseModel):
     """What was removed."""
 
-    type: Literal["memory_store_deleted", "memory_deleted", "memory_purged", "secret_deleted"]
+    type: Literal[
+        "memory_store_deleted",
+        "memory_deleted",
+        "memory_purged",
+        "refused_text_deleted",
+        "secret_deleted",
+    ]
     id: str
 
 
@@ -243,6 +250,7 @@ def memory_version(store_id: str, version: types.Version, text: bytes | None) ->
         memory_store_id=store_id,
         memory_id=version.note_id,
         operation=_WORDS[version.operation],
+        ordinal=version.ordinal,
         path=version.path,
         content=None if text is None else text.decode(),
         content_sha256=version.sha256,
@@ -386,6 +394,12 @@ class ArchiveMemory(Body):
     """Why the note is put away."""
 
     reason: Annotated[str, _says(minLength=1, maxLength=500)]
+
+
+class KeepRefused(Body):
+    """Where the note is made."""
+
+    path: str
 
 
 class Resource(Body):

@@ -11,6 +11,7 @@ from itertools import islice
 from memfs import ids
 from memfs.engine import log, stores, tree, versions
 from memfs.engine import path as paths
+from memfs.engine.secrets import Scanner, screen
 from memfs.errors import Invalid, NotFound, PreconditionFailed
 from memfs.store import change, content, keys
 from memfs.store.env import Txn
@@ -88,9 +89,16 @@ def text_of(txn: Txn, info: NodeInfo) -> bytes:
 
 
 def create(
-    txn: Txn, caller: Caller, now: Time, store_id: str, path: NotePath, text: Text
+    txn: Txn,
+    caller: Caller,
+    now: Time,
+    store_id: str,
+    path: NotePath,
+    text: Text,
+    mode: int = tree.NOTE_MODE,
+    mtime: Time | None = None,
 ) -> NodeInfo:
-    """Make a new note and return it; never overwrites.
+    """Make a new note and return it; never overwrites. mtime None: now.
 
     Raises: NotFound, StoreArchived, PathConflict, LimitReached, NoSpace.
     """
@@ -102,7 +110,7 @@ def create(
     tree.remove_empty_folder(txn, store, path)
     *folders, name = paths.segments(path)
     parent = tree.make_folders(txn, caller, now, store, tuple(folders))
-    return place(txn, caller, now, store, parent, name, path, text)
+    return place(txn, caller, now, store, parent, name, path, text, mode, mtime)
 
 
 def place(
@@ -298,18 +306,21 @@ def archived_page(
     return Page(items, str(found[limit - 1].node) if len(found) > limit else None)
 
 
-def restore(txn: Txn, caller: Caller, now: Time, store_id: str, version_id: str) -> NodeInfo:
+def restore(
+    txn: Txn, caller: Caller, now: Time, store_id: str, version_id: str, scanner: Scanner
+) -> NodeInfo:
     """Write an old version's text as a new version and return the note.
 
     A note that was deleted comes back as a new note at the version's path; an archived one must be
-    brought back first.
-    Raises: NotFound, Invalid (the version has no text), PathConflict, LimitReached, NoSpace.
+    brought back first. scanner: what counts as a credential now; more may than when it was written.
+    Raises: NotFound, Invalid (the version has no text), SecretRefused, PathConflict, LimitReached,
+    NoSpace.
     """
     version = versions.get(txn, store_id, version_id)
     stores.check_live(stores.by_no(txn, version.store))
     if version.sha256 is None or version.path is None:
         raise Invalid(f"version {version.id} has no text to restore: choose an older one")
-    text = Text(content.get(txn, version.sha256), version.sha256)
+    text = screen(content.get(txn, version.sha256), scanner)
     if NODE.get(txn, keys.node(version.node)) is None:
         return create(txn, caller, now, store_id, NotePath(version.path), text)
     return update(txn, caller, now, store_id, version.note_id, text)

@@ -251,9 +251,9 @@ def refused_at(txn: Txn, store_no: StoreNo, n: int) -> Refused:
 
     Raises: NotFound.
     """
-    refused = REFUSED.get(txn, keys.in_store(store_no, n))
+    refused = REFUSED.get(txn, keys.in_store(store_no, n)) if 0 < n < 2**64 else None
     if refused is None:
-        raise NotFound(f"no refused text {n}: list .memfs/refused")
+        raise NotFound(f"no refused text {n}: list them with `memfs refused list`")
     return refused
 
 

@@ -1,10 +1,11 @@
 """Refused texts: what a mount accepted in writes and could not commit (SEMANTICS: Refused)."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 from memfs import limits
-from memfs.engine import log, stores
-from memfs.errors import NotFound
+from memfs.engine import log, notes, past, stores
+from memfs.engine.secrets import Scanner, screen
 from memfs.store import content, keys
 from memfs.store.env import Txn
 from memfs.store.records import NODE, REFUSED, STORE
@@ -13,6 +14,9 @@ from memfs.types import (
     Caller,
     ChangeKind,
     Node,
+    NodeInfo,
+    NotePath,
+    Page,
     Refused,
     Sha256,
     StoreNo,
@@ -72,12 +76,66 @@ def everything(txn: Txn, store: StoreNo) -> Iterator[Refused]:
         yield refused
 
 
+def get(txn: Txn, store_id: str, n: int) -> Refused:
+    """Return what is known about a refused text.
+
+    Raises: NotFound.
+    """
+    return past.refused_at(txn, stores.get(txn, store_id).no, n)
+
+
 def text_of(txn: Txn, store: StoreNo, n: int) -> bytes:
     """Return a refused text.
 
     Raises: NotFound.
     """
-    refused = REFUSED.get(txn, keys.in_store(store, n))
-    if refused is None:
-        raise NotFound(f"no refused text {n}: list .memfs/refused")
-    return content.get(txn, refused.sha256)
+    return content.get(txn, past.refused_at(txn, store, n).sha256)
+
+
+def list_page(txn: Txn, store_id: str, limit: int = 20, after: str | None = None) -> Page[Refused]:
+    """Return refused texts, newest first; after is a number from the page before.
+
+    Raises: NotFound (the store).
+    """
+    store = stores.get(txn, store_id).no
+    below = None if after is None else keys.in_store(store, int(after) - 1)
+    rows = REFUSED.scan(txn, keys.store(store), below, reverse=True)
+    found = [refused for _, refused in islice(rows, limit + 1)]
+    return Page(found[:limit], str(found[limit - 1].n) if len(found) > limit else None)
+
+
+def discard(txn: Txn, caller: Caller, now: Time, store_id: str, n: int) -> None:
+    """Remove a refused text for good, also from an archived store.
+
+    Raises: NotFound.
+    """
+    _remove(txn, caller, now, get(txn, store_id, n))
+
+
+def to_note(
+    txn: Txn,
+    caller: Caller,
+    now: Time,
+    store_id: str,
+    n: int,
+    path: NotePath,
+    scanner: Scanner,
+) -> NodeInfo:
+    """Make a refused text a new note at a free path and return it; it is refused no longer.
+
+    scanner: what counts as a credential now; more may than when it was refused.
+    Raises: NotFound, StoreArchived, SecretRefused, PathConflict, LimitReached, NoSpace.
+    """
+    refused = get(txn, store_id, n)
+    stores.check_live(stores.by_no(txn, refused.store))
+    text = screen(content.get(txn, refused.sha256), scanner)
+    made = notes.create(txn, caller, now, store_id, path, text)
+    _remove(txn, caller, now, refused)
+    return made
+
+
+def _remove(txn: Txn, caller: Caller, now: Time, refused: Refused) -> None:
+    REFUSED.delete(txn, keys.in_store(refused.store, refused.n))
+    content.drop(txn, refused.sha256)
+    subject = f"refused/{refused.n}"  # as .memfs calls it
+    log.record(txn, caller, now, ChangeKind.PURGE, refused.store, subject=subject)

@@ -58,6 +58,7 @@ class Service:
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()  # None: close
         self._scans = trio.CapacityLimiter(_SCANS)
         self._closing = False
+        self.on_commit: Callable[[int, float], None] = _ignore  # rules, seconds; on the loop
 
     def now(self) -> Time:
         """Return the wall clock, ns."""
@@ -167,15 +168,18 @@ class Service:
                 except Empty:
                     break
             if batch:
-                token.run_sync_soon(self._answer, batch, self._write(batch))
+                begun = time.perf_counter()
+                seq = self._write(batch)
+                token.run_sync_soon(self._answer, batch, seq, time.perf_counter() - begun)
                 token.run_sync_soon(self.feed.ring, idempotent=True)
         token.run_sync_soon(stopped.set)
 
-    def _answer(self, batch: list[_Job], seq: Seq) -> None:
+    def _answer(self, batch: list[_Job], seq: Seq, seconds: float) -> None:
         """Publish and wake those who wait; on the loop, where nobody sees one without the other."""
         self.feed.publish(seq)
         for job in batch:
             trio.lowlevel.reschedule(job.task, job.result or outcome.Value(None))
+        self.on_commit(len(batch), seconds)
 
     def _write(self, batch: list[_Job]) -> Seq:
         """Run a batch in one transaction, or each rule alone if that fails (in a thread)."""
@@ -203,6 +207,10 @@ class Service:
                 return job.rule(txn)
 
         job.result = outcome.capture(run)
+
+
+def _ignore(rules: int, seconds: float) -> None:
+    """Nobody counts."""
 
 
 class _Undo(MemfsError):

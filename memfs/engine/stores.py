@@ -95,23 +95,6 @@ def by_no(txn: Txn, no: StoreNo) -> Store:
     return store
 
 
-def by_name(txn: Txn, name: str) -> Store:
-    """Return the one live store called *name*, or the store with that id.
-
-    Raises: NotFound, Conflict (several bear the name: use an id).
-    """
-    if ids.has_shape(name, "memstore_"):
-        return get(txn, name)
-    found = [store for store in everything(txn) if store.name == name]
-    live = [store for store in found if store.archived_at is None] or found
-    if not live:
-        raise NotFound(f"no memory store called {name!r}: list them with `memfs store list`")
-    if len(live) > 1:
-        those = ", ".join(store.id for store in live)
-        raise Conflict(f"{len(live)} memory stores are called {name!r}: use an id ({those})")
-    return live[0]
-
-
 def everything(txn: Txn, *, newest_first: bool = False) -> Iterator[Store]:
     """Yield every store in the order of making."""
     for _, store in STORE.scan(txn, reverse=newest_first):
@@ -236,7 +219,8 @@ def check_live(store: Store) -> None:
     """Raise StoreArchived if the store is archived."""
     if store.archived_at is not None:
         raise StoreArchived(
-            f"memory store {store.name!r} is archived: it can only be read; write to another store"
+            f"memory store {store.name!r} is archived: it can only be read and emptied; write to "
+            "another store"
         )
 
 
@@ -319,7 +303,10 @@ def _encodes(text: str) -> bool:
 
 def _check_shared(store: Store, verb: str) -> None:
     if store.worker_id is not None:
-        raise Conflict(f"{store.name!r} is a worker's own memory store and cannot be {verb}")
+        raise Conflict(
+            f"{store.name!r} is a worker's own memory store and cannot be {verb}: delete its notes "
+            "instead"
+        )
 
 
 def _put(txn: Txn, store: Store) -> None:

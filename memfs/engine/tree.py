@@ -4,7 +4,6 @@ A path conflict is the tree's own truth: a name is one entry, and an entry is a 
 """
 
 from collections.abc import Iterator
-from itertools import islice
 
 from memfs import limits
 from memfs.engine import log
@@ -99,8 +98,8 @@ def list_folder(
 ) -> list[NodeInfo]:
     """Return up to *limit* nodes of a folder in byte order of names, after *after*."""
     start = keys.dentry(store, folder, after) + b"\0" if after else None
-    rows = islice(txn.scan("dentry", keys.entries(store, folder), start), limit)
-    wanted = [value[:8] for _, value in rows]  # a dentry's value begins with the node's key
+    rows = txn.values("dentry", keys.entries(store, folder), start, limit)
+    wanted = [value[:8] for value in rows]  # a dentry's value begins with the node's key
     found = NODE.get_many(txn, wanted)
     if len(found) != len(wanted):
         raise _leads_nowhere(min(set(wanted) - {keys.node(info.node) for info in found}))

@@ -98,6 +98,7 @@ def list_page(
     note_id: str | None = None,
     operation: Operation | None = None,
     actor: Actor | None = None,
+    path: str | None = None,
     since: Time | None = None,
     until: Time | None = None,
     limit: int = 20,
@@ -114,6 +115,7 @@ def list_page(
         if (
             (operation is not None and version.operation is not operation)
             or (actor is not None and version.created_by != actor)
+            or (path is not None and version.path != path)
             or (since is not None and version.created_at < since)
             or (until is not None and version.created_at > until)
             or (note_id is not None and version.note_id != note_id)

@@ -15,7 +15,7 @@ class Listing:
     position is what sorts behind that name, whatever came and went.
     """
 
-    __slots__ = ("_names", "_positions", "ahead", "ahead_seq", "control", "inode", "last")
+    __slots__ = ("ahead", "ahead_seq", "control", "inode", "last", "names", "positions")
 
     def __init__(self, inode: Inode) -> None:
         self.inode = inode
@@ -23,26 +23,39 @@ class Listing:
         self.last = ""  # the name given out last
         self.ahead: list[NodeInfo] = []  # what comes after it, last first, as of ahead_seq
         self.ahead_seq = Seq(0)
-        self._names: list[str] = []  # by position
-        self._positions: dict[str, int] = {}
+        self.names: list[str] = []  # by position
+        self.positions: dict[str, int] | None = None  # None in the first pass: it is the order
 
     def rewind(self) -> None:
         """Begin anew. Positions stay good, unless a handle kept for years has seen too many."""
-        if len(self._names) > _KEPT:
-            self._names.clear()
-            self._positions.clear()
+        if len(self.names) > _KEPT:
+            self.names.clear()
+            self.positions = None
+        if self.names:
+            self.look_up()
+
+    def look_up(self) -> None:
+        """From now on names may come that were given out before."""
+        if self.positions is None:
+            self.positions = {name: at for at, name in enumerate(self.names, DOTS + 1)}
 
     def position(self, name: str) -> int:
-        """Return the position behind a name, which it keeps."""
-        position = self._positions.get(name)
-        if position is None:
-            self._names.append(name)
-            position = self._positions[name] = len(self._names) + DOTS
-        return position
+        """Return the position that a name has, or gets by `gave`."""
+        known = None if self.positions is None else self.positions.get(name)
+        return len(self.names) + DOTS + 1 if known is None else known
+
+    def gave(self, name: str) -> None:
+        """Note that a name was given out; it keeps its position."""
+        self.last = name
+        if self.positions is None:
+            self.names.append(name)
+        elif name not in self.positions:
+            self.names.append(name)
+            self.positions[name] = len(self.names) + DOTS
 
     def name_at(self, position: int) -> str | None:
         """Return the name that a position is behind, "" for the dots; None: never given out."""
         if position <= DOTS:
             return ""
         index = position - DOTS - 1
-        return self._names[index] if index < len(self._names) else None
+        return self.names[index] if index < len(self.names) else None

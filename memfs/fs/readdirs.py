@@ -49,6 +49,7 @@ class Readdirs:
         if after is not None:
             if after != listing.last:
                 listing.ahead, listing.last = [], after
+                listing.look_up()
             self._readdir(listing, after, token)
 
     def _dots(self, folder: Inode, start: int, token: ReaddirToken) -> bool:
@@ -65,16 +66,18 @@ class Readdirs:
     def _above(self, folder: Inode) -> int:
         """Return the inode number of the folder that a folder is in."""
         attached = folder.attached
-        top = attached.by_node[attached.attachment.root].ino
+        if folder.stale:  # removed, or its task has ended, while it is open
+            return folder.ino
         if folder.kind is Kind.CONTROL:
-            parts = folder.parts
-            return self._mounted.control(attached, parts[:-1]).ino if parts else top
+            above = self._mounted.root(attached.no) if not folder.parts else None
+            above = above or self._mounted.control(attached, folder.parts[:-1])
+            return above.ino
         try:
             info = self._service.view(tree.get, folder.node)
             if info.parent == 0:
                 return ROOT_INODE
             parent = self._service.view(tree.get, info.parent)
-        except NotFound:  # removed while it is open
+        except NotFound:  # removed, and the news is not here yet
             return folder.ino
         above = self._mounted.of_node(attached, parent)
         self._mounted.table.drop_unused(above)
@@ -102,7 +105,7 @@ class Readdirs:
             node = listing.inode.node
             found = service.view(tree.list_folder, attached.store, node, after, _AHEAD)
             listing.ahead = found[::-1]
-        ahead, by_node = listing.ahead, attached.by_node
+        ahead, by_node, names, first = listing.ahead, attached.by_node, listing.names, DOTS + 1
         while ahead:
             info = ahead[-1]
             inode = by_node.get(info.node)
@@ -112,8 +115,14 @@ class Readdirs:
             else:
                 inode = self._mounted.of_node(attached, info)
                 entry = attr.of_node(inode, info)
-            if not self._give(listing, info.name, inode, entry, token):
+            name = info.name
+            # as _give, without the calls: this is `ls -l`
+            at = len(names) + first if listing.positions is None else listing.position(name)
+            if not readdir_reply(token, name.encode(), entry, at):
+                self._mounted.table.drop_unused(inode)
                 return False
+            inode.lookups += 1
+            listing.gave(name)
             ahead.pop()
         return listing.last != after
 
@@ -142,7 +151,7 @@ class Readdirs:
             self._mounted.table.drop_unused(inode)
             return False
         inode.lookups += 1
-        listing.last = name
+        listing.gave(name)
         return True
 
     def _merged(self, folder: Inode, after: str) -> list[tuple[str, Inode | None, NodeInfo | None]]:
