@@ -1,5 +1,6 @@
 """What /openapi.json says is true: schemathesis asks every route, with ids that are there, too."""
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -22,6 +23,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from daemon.http.app import make_app
+from memfs.engine import refused
+from memfs.engine import stores as engine_stores
+from tests.conftest import USER, text
 from tests.test_http import Served, serving
 
 CHECKS = [
@@ -59,6 +63,13 @@ OPERATIONS = [
 ]
 
 
+@schemathesis.serializer("application/x-tar")
+def as_tar(_: object, value: Any) -> bytes:
+    """Send what was made as it is: a tar it is hardly ever, an answer there must be."""
+    value = getattr(value, "data", value)
+    return value if isinstance(value, bytes) else json.dumps(value).encode()
+
+
 class There:
     """Things that exist, some of each kind: what path parameters may be."""
 
@@ -71,6 +82,9 @@ class There:
             store.call("POST", f"/memories/{notes[1]['id']}/archive", {"reason": "old"})
             self._add("memory_id", *(note["id"] for note in notes))
             self._add("memory_version_id", *(row["id"] for row in store.versions()))
+            no = served.service.view(engine_stores.get, store.id).no
+            kept = served.commit(refused.keep, USER, no, "/x", text("x"), "changed", None)
+            self._add("number", str(kept.n))
         stores[2].call("POST", "/archive")
         self._add("memory_store_id", *(store.id for store in stores))
         for _ in range(2):
@@ -119,7 +133,7 @@ def ask(served: Served, method: str, path: str, examples: int) -> None:
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_every_answer_is_as_the_document_says(served: Served, method: str, path: str) -> None:
-    ask(served, method, path, 12)
+    ask(served, method, path, 10)
 
 
 @pytest.mark.slow

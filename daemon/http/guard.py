@@ -12,6 +12,7 @@ from daemon.http import wire
 from daemon.http.bounds import Bounds
 from daemon.http.callers import Callers, Entrance
 from daemon.http.metrics import Metrics
+from daemon.http.turns import Turns
 from memfs import ids
 from memfs.errors import Invalid, MemfsError, RateLimited, Unauthenticated
 
@@ -41,6 +42,7 @@ class Guard:
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         bounds: Bounds = state["bounds"]
+        turns: Turns = state["turns"]
         body = _Body(receive, bounds.body_s)
         deadline = trio.CancelScope()
         started = False
@@ -69,6 +71,7 @@ class Guard:
                 deadline.deadline = trio.current_time() + bounds.answer_s
             else:
                 receive = body.receive
+            await turns.take()
             with deadline:
                 await self._app(scope, receive, answer)
             if deadline.cancelled_caught and not started:

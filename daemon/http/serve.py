@@ -24,6 +24,7 @@ from hypercorn.utils import wrap_app  # pyright: ignore[reportUnknownVariableTyp
 from daemon.http import wire
 from daemon.http.bounds import Bounds
 from daemon.http.callers import Entrance
+from daemon.http.turns import Turns
 from memfs import ids
 from memfs.errors import Unavailable
 from memfs.types import Caller
@@ -54,7 +55,7 @@ async def serve_http(
     can connect, with the TCP addresses.
     Raises: Unavailable (the TCP address is taken, or not this machine's).
     """
-    config, context = _config(bounds), WorkerContext(None)
+    config, context, turns = _config(bounds), WorkerContext(None), Turns()
     framework = wrap_app(app, 0, "asgi")  # pyright: ignore[reportArgumentType] - narrower ASGI types
 
     async def serve_one(
@@ -69,9 +70,14 @@ async def serve_http(
             return
         try:
             state = ConnectionState(
-                {"entrance": entrance(stream), "bounds": bounds, "stopping": shutdown}
+                {
+                    "entrance": entrance(stream),
+                    "bounds": bounds,
+                    "stopping": shutdown,
+                    "turns": turns,
+                }
             )
-            await _Connection(framework, config, context, state, stream, bounds.stall_s).run()
+            await _Connection(framework, config, context, state, stream).run()
         except Exception:
             log.exception("bug in a connection")  # which is no reason to end the daemon
         finally:
@@ -132,11 +138,11 @@ class _Connection(TCPServer):
         context: WorkerContext,
         state: ConnectionState,
         stream: trio.SocketStream,
-        stall_s: float,
     ) -> None:
         super().__init__(app, config, context, state, stream)  # pyright: ignore[reportArgumentType] - a socket's stream is what it gets from hypercorn, too
         self._socket = stream
-        self._stall_s = stall_s
+        self._stall_s: float = state["bounds"].stall_s
+        self._turns: Turns = state["turns"]
         self._reading = trio.CancelScope()
 
     async def run(self) -> None:
@@ -185,7 +191,15 @@ class _Connection(TCPServer):
 
     async def _read_data(self) -> None:
         with self._reading:
-            await super()._read_data()
+            data = b"begin"
+            while data:
+                try:
+                    data = bytes(await self._socket.receive_some(_READ_BYTES))
+                except (trio.ClosedResourceError, trio.BrokenResourceError):
+                    break
+                await self._turns.take()
+                await self.protocol.handle(RawData(data))
+            await self.protocol.handle(Closed())
         await self.idle_task.stop()
 
 
