@@ -2,7 +2,7 @@
 
 import click
 
-from daemon.cli import daemon, history, keys, notes, secrets, stores, tasks, watch
+from daemon.cli import daemon, history, keys, notes, secrets, stores, tasks, transfer, watch
 from daemon.cli.session import EXIT_CODES, Group
 
 _EPILOG = f"""{EXIT_CODES}
@@ -68,6 +68,8 @@ for command in (
     history.restore,
     history.redact,
     watch.watch,
+    transfer.export,
+    transfer.import_,
     secrets.secret_group,
     keys.key_group,
 ):
