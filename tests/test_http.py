@@ -10,7 +10,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,8 @@ class Served:
 
     def stop(self) -> None:
         """Ask the daemon to stop; `close` waits."""
-        self._token.run_sync_soon(self._shutdown.set)
+        with suppress(trio.RunFinishedError):  # it has stopped before
+            self._token.run_sync_soon(self._shutdown.set)
 
     def close(self) -> None:
         self.http.close()
