@@ -97,26 +97,23 @@ class Attachments:
 
     async def _hide(self, task: Task) -> None:
         self._shown.pop(task.id, None)
+        await self._unbind(task)
         for attachment in task.attachments:
-            target = self.path(task, attachment)
-            self.problems.pop(str(target), None)
-            try:
-                await trio.to_thread.run_sync(self._binder.unbind, target, limiter=self._limiter)
-            except MemfsError as error:
-                log.error("%s could not be taken away: %s", target, error)
+            self.problems.pop(str(self.path(task, attachment)), None)
             await self._operations.detach(attachment.no)
 
     async def hide_all(self) -> None:
         """Take every folder away; at the end of the daemon."""
         for task in list(self._shown.values()):
-            for attachment in task.attachments:
-                try:
-                    await trio.to_thread.run_sync(
-                        self._binder.unbind, self.path(task, attachment), limiter=self._limiter
-                    )
-                except MemfsError as error:
-                    log.error("%s", error)
+            await self._unbind(task)
         self._shown.clear()
+
+    async def _unbind(self, task: Task) -> None:
+        targets = [self.path(task, attachment) for attachment in task.attachments]
+        try:
+            await trio.to_thread.run_sync(self._binder.unbind, *targets, limiter=self._limiter)
+        except MemfsError as error:
+            log.error("the folders of task %s could not be taken away: %s", task.id, error)
 
     def strays(self) -> list[str]:
         """Return what lies beside the attachments, where nothing keeps versions of it."""

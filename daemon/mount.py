@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 TYPE = "fuse.memfs"
 MEMORY = "memory"  # <tasks>/<id>/memory/<attachment>
+GOING = "memory.going"  # what memory/ is called while its mounts are taken away
 
 # <sys/mount.h>, <linux/mount.h>
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
@@ -216,7 +217,9 @@ def remove_dead(config: Config) -> list[Path]:
 def _is_attachment(config: Config, path: Path) -> bool:
     """True if *path* is <tasks>/<id>/memory/<name> of this workspace."""
     parts = path.parts[len(config.tasks_dir.parts) :]
-    return path.is_relative_to(config.tasks_dir) and len(parts) == 3 and parts[1] == MEMORY
+    if not path.is_relative_to(config.tasks_dir) or len(parts) != 3:
+        return False
+    return parts[1] in (MEMORY, GOING)
 
 
 def _remove_links(config: Config) -> list[Path]:
@@ -227,7 +230,7 @@ def _remove_links(config: Config) -> list[Path]:
             with (
                 contextlib.suppress(OSError),
                 _opened(task, tasks) as task_fd,
-                _opened(MEMORY, task_fd) as memory,
+                _memory(task_fd) as memory,
             ):
                 for name in sorted(os.listdir(memory)):
                     if _is_our_link(config, name, memory):
@@ -288,27 +291,28 @@ class Binder:
         except OSError as exc:
             raise errors.Unavailable(f"cannot put {target} in place: {exc.strerror}") from exc
 
-    def unbind(self, target: Path) -> None:
-        """Take *target* away, lazily if busy, and its memory/ and task folders if they are empty.
+    def unbind(self, *targets: Path) -> None:
+        """Take *targets*, of one task, away, lazily if busy, and the folders above that are empty.
 
         What is not ours (a foreign mount, a folder with files, a symlink elsewhere) stays. Nothing
         there: nothing happens but the cleaning. A process that held it keeps its open files and
         working folder, detached: the file system must refuse what it still writes.
         """
-        task = self._task(target)
+        task = self._task(targets[0])
         try:
             with (
                 _opened(str(self._config.tasks_dir)) as tasks,
                 _opened(task, tasks) as task_fd,
             ):
-                with _opened(MEMORY, task_fd) as memory:
-                    self._remove(target, memory)
+                with _memory(task_fd) as memory, _aside(task_fd) as name:
+                    for target in targets:
+                        self._remove(target.parents[1] / name / target.name, memory)
                 for folder, parent in ((MEMORY, task_fd), (task, tasks)):
                     _rmdir(folder, parent)
         except OSError as exc:
             # A folder above is gone, or became something that is not ours to follow.
             if exc.errno not in (errno.ENOENT, errno.ENOTDIR):
-                raise errors.Unavailable(f"cannot remove {target}: {exc.strerror}") from exc
+                raise errors.Unavailable(f"cannot remove {targets[0]}: {exc.strerror}") from exc
 
     def _task(self, target: Path) -> str:
         """Return the name of the task's folder."""
@@ -431,6 +435,45 @@ def _opened(name: str, parent: int | None = None) -> Generator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def _aside(task: int) -> Generator[str]:
+    """Have no name lead to memory/ while its mounts go; yield the name that it has meanwhile.
+
+    A folder whose mount has gone is an ordinary one for a moment, and would take a file that its
+    writer believes to be kept. Where it cannot be renamed it stays.
+    """
+    try:
+        os.rename(MEMORY, GOING, src_dir_fd=task, dst_dir_fd=task)
+    except OSError as exc:
+        log.warning("memory/ keeps its name while it goes", extra={"reason": exc.strerror})
+        yield MEMORY
+        return
+    try:
+        yield GOING
+    finally:
+        if not _rmdir(GOING, task):
+            _put_back(task)
+
+
+@contextlib.contextmanager
+def _memory(task: int) -> Generator[int]:
+    """Open a task's memory/, after giving it back its name if a daemon died in between."""
+    _put_back(task)
+    with _opened(MEMORY, task) as memory:
+        yield memory
+
+
+def _put_back(task: int) -> None:
+    """Give a memory/ that was set aside its name again."""
+    try:
+        os.rename(GOING, MEMORY, src_dir_fd=task, dst_dir_fd=task)
+    except FileNotFoundError:
+        pass
+    except OSError as exc:  # somebody made another one meanwhile, with something in it
+        where = os.readlink(f"/proc/self/fd/{task}")
+        log.error("files were left in %s/%s: %s", where, GOING, exc.strerror)
 
 
 @contextlib.contextmanager

@@ -339,6 +339,25 @@ def test_when_the_daemon_stops_a_stream_ends_well(tmp_path: Path) -> None:
         assert stream.event() is None  # chunked: an end that was cut off would raise
 
 
+@pytest.mark.parametrize("stopping", [True, False])
+def test_a_connection_whose_stream_has_ended_ends_too(tmp_path: Path, stopping: bool) -> None:
+    bounds = Bounds(grace_s=1_000, idle_s=1_000 if stopping else 0.3)
+    with serving(tmp_path, bounds=bounds) as served:
+        key = served.call("POST", "keys", {"power": "person"})
+        with served.other_clients(), socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(20)
+            sock.connect(str(served.config.socket_path))
+            head = f"GET /v1/events HTTP/1.1\r\nhost: x\r\nx-api-key: {key['secret']}\r\n\r\n"
+            sock.sendall(head.encode())
+            assert sock.recv(65_536).startswith(b"HTTP/1.1 200")
+            if stopping:
+                served.stop()
+            else:
+                served.call("POST", f"keys/{key['id']}/revoke")
+            while sock.recv(65_536):
+                pass
+
+
 def test_a_stream_ends_when_its_key_is_revoked_and_needs_the_scope(served: Served) -> None:
     made = served.call("POST", "keys", {"power": "readonly", "scopes": ["events"]})
     headers = {"x-api-key": made["secret"]}

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -481,6 +482,48 @@ def test_unbind_keeps_a_tasks_other_files(config: Config, source: Path) -> None:
     subprocess.run(["umount", place(config)], check=True)
     binder.unbind(place(config))  # the empty folder of a daemon that died in between
     assert os.listdir(config.tasks_dir / "T") == ["result.txt"]
+
+
+@needs_root
+def test_no_file_lands_in_a_folder_whose_mount_is_going(
+    config: Config, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binder, codes = Binder(config), []
+    for name in ("notes", "more"):
+        binder.bind(source, place(config, name), False)
+    monkeypatch.setattr(mount, "TYPE", mount._seen_at(place(config)).type)  # as if it were ours
+    unmount = mount._unmount
+
+    def and_write(path: str, **how: bool) -> None:
+        unmount(path, **how)
+        codes.append(code_of(lambda: (place(config) / "lost.md").write_text("x")))
+
+    monkeypatch.setattr(mount, "_unmount", and_write)
+    (config.tasks_dir / "T/memory/beside.md").touch()
+    binder.unbind(place(config), place(config, "more"))
+    assert codes == [errno.ENOENT] * 2
+    assert os.listdir(config.tasks_dir / "T") == ["memory"]
+    assert os.listdir(config.tasks_dir / "T/memory") == ["beside.md"]
+    assert os.listdir(source) == ["note.md"]
+
+
+@needs_root
+def test_a_daemon_that_died_while_mounts_went_leaves_a_folder_that_can_be_used(
+    config: Config, source: Path
+) -> None:
+    (config.tasks_dir / "T/memory.going/notes").mkdir(parents=True)
+    (config.tasks_dir / "T/memory.going/beside.md").touch()
+    subprocess.run(
+        ["mount", "--bind", source, config.tasks_dir / "T/memory.going/notes"], check=True
+    )
+    try:
+        with mock.patch.object(mount, "TYPE", mount._seen_at(Path("/")).type):
+            assert mount.remove_dead(config) == [config.tasks_dir / "T/memory.going/notes"]
+    finally:
+        subprocess.run(["umount", "-q", config.tasks_dir / "T/memory.going/notes"], check=False)
+    Binder(config).bind(source, place(config), False)
+    assert sorted(os.listdir(config.tasks_dir / "T/memory")) == ["beside.md", "notes"]
+    assert (place(config) / "note.md").exists()
 
 
 def test_what_is_in_the_way_is_never_hidden(config: Config, source: Path) -> None:

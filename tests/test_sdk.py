@@ -580,6 +580,13 @@ def test_resources_are_addressed_by_their_store_and_never_change(sdk: Sdk, api: 
     assert sdk.every(resources.list(made.id)) == made.resources
 
 
+def test_a_session_has_no_events_and_threads(sdk: Sdk, api: Api):
+    made = sdk.do(sdk.beta.sessions.create(agent="wren", environment_id="e"))
+    for part in (sdk.beta.sessions.events, sdk.beta.sessions.threads):
+        with refused(anthropic.NotFoundError, "not_found_error"):
+            sdk.do(part.list(made.id))
+
+
 def test_an_agents_key_sees_its_own_workers_sessions_and_makes_none(
     client: httpx.Client, api: Api, connect: Callable[..., Sdk]
 ):

@@ -1,12 +1,16 @@
 """Stores as tars: what goes out comes in again, and nothing hostile does."""
 
+import contextlib
 import gzip
 import hashlib
 import io
 import json
 import os
+import pty
+import socket
 import subprocess
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,12 +24,13 @@ from hypothesis import strategies as st
 from daemon import tar
 from daemon.http.bounds import Bounds
 from memfs import limits
-from memfs.engine import notes
+from memfs.engine import notes, stores, transfer
 from memfs.engine import path as paths
 from memfs.engine.service import Txn
 from memfs.errors import Invalid
 from memfs.types import Actor, Caller, Time
-from tests.conftest import text
+from tests.conftest import Engine, text
+from tests.test_cli import Shell
 from tests.test_http import AStore, Served, serving
 
 USER = Caller(Actor("user_actor", "u"))
@@ -34,8 +39,13 @@ MANIFEST = ".memfs/manifest.json"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("ws"), bounds=Bounds(body_s=2.0)) as one:
+    with serving(tmp_path_factory.mktemp("ws")) as one:
         yield one
+
+
+@pytest.fixture
+def memfs(served: Served) -> Shell:
+    return Shell(served)
 
 
 @pytest.fixture
@@ -338,21 +348,80 @@ def test_a_refusal_names_the_entry(
         assert word in message
 
 
-def test_a_tar_that_stalls_is_408_and_frees_its_turn(served: Served) -> None:
+def test_a_tar_that_stalls_is_408_and_frees_its_turn(tmp_path: Path) -> None:
     def stalling() -> Iterator[bytes]:
         yield tar.pack("a", b"x")
-        time.sleep(4)
+        time.sleep(1)
         yield tar.END
 
-    for _ in range(3):
-        with served.other_clients():
-            transport = httpx.HTTPTransport(uds=str(served.config.socket_path))
-            with httpx.Client(transport=transport, base_url="http://memfs", timeout=20) as http:
-                answer = http.post(
-                    "/v1/memory_stores/import", params={"name": "n"}, content=stalling()
-                )
+    with serving(tmp_path, bounds=Bounds(body_s=0.3)) as served:
+        for _ in range(3):  # one more than may import at once
+            with served.other_clients(), client(served) as http:
+                url = "/v1/memory_stores/import"
+                answer = http.post(url, params={"name": "n"}, content=stalling())
                 assert answer.status_code == 408
-    assert imported(served, packed(), name="n")
+        assert imported(served, packed(), name="n")
+
+
+def test_a_third_import_at_once_is_told_to_wait(tmp_path: Path) -> None:
+    with serving(tmp_path, bounds=Bounds(body_s=0.3)) as served, contextlib.ExitStack() as stack:
+        gate = threading.Event()
+
+        def slow() -> Iterator[bytes]:
+            for _ in range(400):  # a mebibyte within the time
+                yield tar.pack(".memfs/x", bytes(20_000))
+                if gate.wait(0.001):
+                    break
+            yield tar.END
+
+        def send() -> None:
+            with client(served) as http:
+                http.post("/v1/memory_stores/import", params={"name": "n"}, content=slow())
+
+        stack.enter_context(served.other_clients())
+        senders = [threading.Thread(target=send) for _ in range(2)]
+        for one in senders:
+            one.start()
+        statuses: list[int] = []
+        end = time.monotonic() + 20
+        while 503 not in statuses and time.monotonic() < end:
+            url = "/v1/memory_stores/import"
+            answer = served.http.post(url, params={"name": "n"}, content=packed())
+            statuses.append(answer.status_code)
+        gate.set()
+        for one in senders:
+            one.join(20)
+        assert statuses[-1] == 503
+        assert imported(served, packed(), name="n")
+
+
+def client(served: Served) -> httpx.Client:
+    transport = httpx.HTTPTransport(uds=str(served.config.socket_path))
+    return httpx.Client(transport=transport, base_url="http://memfs", timeout=20)
+
+
+def test_a_client_that_leaves_in_an_import_leaves_nothing(served: Served) -> None:
+    before, names = served.service.feed.seq, os.listdir(served.config.data_dir)
+    for _ in range(3):
+        with served.other_clients(), socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(served.config.socket_path))
+            head = "POST /v1/memory_stores/import?name=n HTTP/1.1\r\nhost: x\r\n"
+            sock.sendall(f"{head}content-length: 100000\r\n\r\n".encode() + tar.pack("a", b"x"))
+    assert served.service.feed.seq == before
+    assert os.listdir(served.config.data_dir) == names
+    assert imported(served, packed(), name="n")  # their turns are free
+
+
+def test_a_client_that_leaves_in_an_export_is_noticed(served: Served, store: AStore) -> None:
+    for n in range(40):
+        store.write(f"/{n}", "x" * 100_000)
+    for _ in range(3):
+        with (
+            served.other_clients(),
+            client(served) as http,
+            http.stream("GET", f"/v1/memory_stores/{store.id}/export") as response,
+        ):
+            assert response.status_code == 200
 
 
 # The tar itself ---------------------------------------------------------------------------------
@@ -407,4 +476,87 @@ def test_extended_headers_have_a_bound() -> None:
             list(reader.feed(_header("pax", 2**30, kind)))
 
 
+# The engine -------------------------------------------------------------------------------------
+
+
+def test_a_text_that_is_gone_meanwhile_is_left_out(engine: Engine) -> None:
+    store = engine.commit(stores.create, "s")
+    info = engine.commit(notes.create, store.id, paths.parse("/a"), text("one"))
+    assert info.note is not None
+    found = engine.view(transfer.snapshot, store.id)
+    assert [path for path, _ in found.notes] == ["/a"]
+    assert engine.view(transfer.texts, [info.note.sha256]) == [b"one"]
+    engine.commit(notes.purge, store.id, info.note.id)
+    assert engine.view(transfer.texts, [info.note.sha256]) == [None]
+    assert engine.view(transfer.versions_until, found.store, found.seq, 10) == ([], None)
+
+
+def test_an_import_keeps_mode_and_mtime_and_all_invariants(engine: Engine) -> None:
+    store = engine.commit(stores.create, "s")
+    old = engine.commit(notes.create, store.id, paths.parse("/b"), text("old"))
+    content = {"/a/x": text("one"), "/b": text("two")}
+    incoming = [
+        transfer.Incoming(paths.parse(path), one.sha256, 0o600, Time(-5))
+        for path, one in content.items()
+    ]
+    done = engine.commit(
+        transfer.import_into,
+        store.id,
+        incoming,
+        lambda one: content[one.path].data,
+        replace=True,
+    )
+    assert (done.created, done.replaced, done.store.notes) == (1, 1, 2)
+    for path, info in engine.view(notes.list_page, store.id).items:
+        assert (info.mode, info.mtime) == (0o600, -5)
+        if path == "/b":
+            assert info.node == old.node
+
+
 # The command line -------------------------------------------------------------------------------
+
+
+def test_export_and_import_on_the_command_line(
+    memfs: Shell, served: Served, store: AStore, tmp_path: Path
+) -> None:
+    store.write("/a", "one")
+    target = tmp_path / "x.tar"
+    target.write_bytes(b"old")
+    said = memfs.json("export", store.id, "-o", str(target), "--versions")
+    assert said["size_bytes"] == target.stat().st_size
+    assert {"a", MANIFEST} < set(members(target.read_bytes()))
+    assert os.listdir(tmp_path) == ["x.tar"]
+    piped = memfs.process("export", store.id, stdout=subprocess.PIPE).stdout
+    assert members(piped)["a"][1] == b"one"
+    done = memfs.json("import", str(target), "--name", "copy")
+    assert texts(served, done["memory_store_id"]) == {"/a": "one"}
+    assert memfs.json("import", "-", "--into", "copy", stdin=piped)["unchanged"] == 1
+    memfs("put", "copy", "a", stdin=b"two")
+    assert "/a" in memfs.run("import", str(target), "--into", "copy", code=9).stderr
+    assert "1 replaced" in memfs("import", str(target), "--into", "copy", "--replace")
+    memfs("import", str(target), "--into", "copy", "--name", "x", code=2)
+    memfs("import", str(target), "--replace", code=2)
+    memfs("import", str(tmp_path / "none.tar"), code=4)
+    memfs("export", "no such store", code=4)
+    memfs("export", store.id, "-o", str(tmp_path / "none" / "x"), code=1)
+    memfs("import", "-", stdin=b"no tar" * 500, code=5)
+
+
+def test_export_writes_no_tar_to_a_terminal_and_shows_progress_there(
+    memfs: Shell, store: AStore, tmp_path: Path
+) -> None:
+    store.write("/a", "one")
+    leader, follower = pty.openpty()
+    try:
+        done = memfs.process("export", store.id, stdout=follower, stderr=subprocess.PIPE)
+        assert done.returncode == 2
+        out = tmp_path / "x.tar"
+        done = memfs.process("export", store.id, "-o", str(out), stderr=follower)
+        assert done.returncode == 0
+        assert b"exporting" in os.read(leader, 65_536)
+        done = memfs.process("import", str(out), stderr=follower)
+        assert b"importing" in os.read(leader, 65_536)
+        assert done.returncode == 0
+    finally:
+        os.close(leader)
+        os.close(follower)

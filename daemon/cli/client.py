@@ -2,7 +2,8 @@
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -70,9 +71,8 @@ class Client:
         headers = {"accept": "text/event-stream"}
         if last_id is not None:
             headers["last-event-id"] = last_id
-        url = "/".join(quote(part, safe="") for part in path)
         asked = http.stream(
-            "GET", url, params=_given(query), headers=headers, timeout=httpx.Timeout(quiet_s)
+            "GET", _url(path), params=_given(query), headers=headers, timeout=httpx.Timeout(quiet_s)
         )
         try:
             with asked as response:
@@ -93,21 +93,58 @@ class Client:
             raise ConnectionError(str(error)) from None
         raise ConnectionError("the stream ended")
 
+    @contextmanager
+    def download(
+        self, *path: str, **query: object
+    ) -> Generator[tuple[Mapping[str, str], Iterator[bytes]]]:
+        """Give the headers and the bytes that a GET answers."""
+        with self._explained():
+            http = self._http or self._connect()
+            with http.stream("GET", _url(path), params=_given(query)) as response:
+                if not response.is_success:
+                    response.read()
+                    raise Failure.of(response.status_code, response.json().get("error", {}))
+                yield response.headers, response.iter_bytes()
+
+    def upload(self, *path: str, parts: Iterable[bytes], **query: object) -> Json:
+        """Return what a POST of bytes answers."""
+        return self._request("POST", path, query, parts, "application/x-tar")
+
     def _call(
         self, method: str, path: tuple[str, ...], query: dict[str, object], body: Json | None
     ) -> Json:
-        import httpx  # a tenth of a second, which --help and --version need not wait
+        content = None if body is None else _encode(body)
+        return self._request(method, path, query, content, "application/json")
 
-        http = self._http or self._connect()
-        try:
+    def _request(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        query: dict[str, object],
+        content: bytes | Iterable[bytes] | None,
+        media_type: str,
+    ) -> Json:
+        with self._explained():
+            http = self._http or self._connect()
             response = http.request(
                 method,
-                "/".join(quote(part, safe="") for part in path),
+                _url(path),
                 params=_given(query),
-                content=None if body is None else _encode(body),
-                headers={} if body is None else {"content-type": "application/json"},
+                content=content,
+                headers={} if content is None else {"content-type": media_type},
             )
             answer: Json = response.json()
+        if response.is_success:
+            return answer
+        raise Failure.of(response.status_code, answer.get("error", {}))
+
+    @contextmanager
+    def _explained(self) -> Generator[None]:
+        """Say what a failed exchange means."""
+        import httpx  # a tenth of a second, which --help and --version need not wait
+
+        try:
+            yield
         except httpx.ConnectError:
             raise self._not_running() from None
         except httpx.TimeoutException:
@@ -127,9 +164,6 @@ class Client:
                 f"what answers at {self._config.socket_path} is no memfs daemon: see who listens "
                 "there with `ss -xlp`",
             ) from None
-        if response.is_success:
-            return answer
-        raise Failure.of(response.status_code, answer.get("error", {}))
 
     def _not_running(self) -> Failure:
         return Failure(
@@ -277,6 +311,10 @@ def no_note(path: str) -> Failure:
         Exit.NOT_FOUND,
         f"{what}: list the notes with `memfs ls -r STORE`, deleted ones with `memfs log STORE`",
     )
+
+
+def _url(path: tuple[str, ...]) -> str:
+    return "/".join(quote(part, safe="") for part in path)
 
 
 def _encode(body: Json) -> bytes:

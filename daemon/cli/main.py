@@ -12,6 +12,7 @@ from daemon.cli import (
     settings,
     stores,
     tasks,
+    transfer,
     watch,
 )
 from daemon.cli.exits import table
@@ -86,6 +87,8 @@ for command in (
     history.redact,
     refused.refused_group,
     watch.watch,
+    transfer.export,
+    transfer.import_,
     secrets.secret_group,
     keys.key_group,
 ):

@@ -32,13 +32,18 @@ class Stream(Response):
         async def more(part: bytes) -> None:
             await send({"type": "http.response.body", "body": part, "more_body": True})
 
+        whole = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_until_left, receive, nursery.cancel_scope)
             head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(head)
             await self._write(more)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            whole = True
             nursery.cancel_scope.cancel()
+        if whole:
+            # nobody may wait for a disconnect any more: hypercorn (0.18) reports one with the end
+            # of an answer, and stopping then would leave the connection without its timeout
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _until_left(receive: Receive, scope: trio.CancelScope) -> None:
