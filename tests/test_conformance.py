@@ -19,6 +19,7 @@ from tests.doors import (
     Mount,
     failing,
 )
+from tests.mount import until
 
 pytest_plugins = ("tests.mount",)
 pytestmark = pytest.mark.fuse
@@ -214,6 +215,8 @@ def test_what_memfs_refuses_is_refused_at_every_door_and_changes_nothing(door: D
     door.put("/n", b"head")
     assert failing(lambda: door.put(path, data)) == code
     assert door.paths() == ["/n"]
+    if what == "half a character":  # while its handle lives it may be completed; release is later
+        until(lambda: door.get("/n") == b"head", "the head")
     assert door.get("/n") == b"head"
 
 
