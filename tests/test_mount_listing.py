@@ -5,13 +5,14 @@ Python's own listing leaves out the dots and has no positions, so libc is called
 
 import ctypes
 import os
+import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.mount import Api, end_task, sh_ok, task_of, until
+from tests.mount import Api, end_task, names, sh_ok, task_of, until
 
 pytest_plugins = ("tests.mount",)
 pytestmark = pytest.mark.fuse
@@ -213,3 +214,62 @@ def test_positions_in_memfs_are_kept_too(S: Path):
         found.seek(position)
         assert first + found.names() == everything
     assert len(everything) == 150
+
+
+# ------------------------------------------------------------------------------ all together
+
+
+class Walk:
+    """One pass over a folder that changes: what was there throughout, and what it gave out."""
+
+    def __init__(self, there: set[str]) -> None:
+        self.always = there.copy()
+        self.ever = there.copy()
+        self.given: list[str] = []
+
+    def check(self) -> None:
+        assert len(self.given) == len(set(self.given)), "once"
+        assert self.always <= set(self.given) <= self.ever
+        assert self.given == sorted(self.given)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_listings_that_begin_anew_and_stop_anywhere_agree_with_what_was_there(
+    seed: int, S: Path, T: Path, api: Api
+):
+    rng = random.Random(seed)
+    folder = S / "d"
+    folder.mkdir()
+    there = set(fill(folder, 400))
+    with ExitStack() as stack:
+        dirs = [stack.enter_context(opendir(path / "d")) for path in (S, S, T)]
+        walks = [Walk(there) for _ in dirs]
+        for _ in range(250):
+            what, number = rng.random(), rng.randrange(3)
+            if what < 0.5:
+                most = rng.choice((1, 40, 150, 1000))
+                found = dirs[number].names(most)
+                walks[number].given += found
+                if len(found) < most:
+                    walks[number].check()
+                    dirs[number].rewind()
+                    walks[number] = Walk(there)
+            elif what < 0.65:
+                dirs[number].rewind()
+                walks[number] = Walk(there)
+            elif what < 0.8 and there:
+                name = rng.choice(sorted(there))
+                (rng.choice((S, T)) / "d" / name).unlink()
+                there.discard(name)
+                for walk in walks:
+                    walk.always.discard(name)
+            else:
+                name = f"n{rng.randrange(10_000):05}-{'y' * 180}"
+                if rng.random() < 0.5:
+                    (rng.choice((S, T)) / "d" / name).write_text(name)
+                else:
+                    api.put(f"/d/{name}", name)
+                there.add(name)
+                for walk in walks:
+                    walk.ever.add(name)
+        assert names(S / "d") == names(T / "d") == sorted(there)

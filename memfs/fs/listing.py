@@ -15,7 +15,7 @@ class Listing:
     position is what sorts behind that name, whatever came and went.
     """
 
-    __slots__ = ("ahead", "ahead_seq", "control", "inode", "last", "names", "positions")
+    __slots__ = ("ahead", "ahead_seq", "control", "inode", "last", "names", "positions", "read")
 
     def __init__(self, inode: Inode) -> None:
         self.inode = inode
@@ -23,6 +23,7 @@ class Listing:
         self.last = ""  # the name given out last
         self.ahead: list[NodeInfo] = []  # what comes after it, last first, as of ahead_seq
         self.ahead_seq = Seq(0)
+        self.read: list[NodeInfo] | None = None  # all of a first pass, as of ahead_seq
         self.names: list[str] = []  # by position
         self.positions: dict[str, int] | None = None  # None in the first pass: it is the order
 

@@ -6,15 +6,48 @@ from typing import Any
 from pyfuse3 import ROOT_INODE, EntryAttributes, FileHandleT, ReaddirToken, readdir_reply
 
 from memfs.engine import tree
+from memfs.engine.service import Service
 from memfs.errors import NotFound
 from memfs.fs import attr
 from memfs.fs.control import Kind as ControlKind
 from memfs.fs.inodes import Inode, Kind
 from memfs.fs.listing import DOTS, Listing
 from memfs.fs.mounted import Mounted
-from memfs.types import NodeInfo
+from memfs.types import Node, NodeInfo, Seq
 
-_AHEAD = 256  # entries to read from the store at a time; a buffer of the kernel's takes some 25
+_AHEAD = 256  # entries to read from the store at a time; a buffer of the kernel's takes some 200
+_WHOLE = 131_072  # entries of whole folders to keep
+
+
+class _Whole:
+    """Folders as they were listed from end to end, good until something is committed."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._seq = Seq(0)
+        self._entries: dict[Node, list[NodeInfo]] = {}
+        self._room = _WHOLE
+
+    def read(self, listing: Listing, after: str) -> list[NodeInfo]:
+        """Return the entries after a name, last first; a whole folder's or a number of them."""
+        seq, folder = self._service.feed.seq, listing.inode
+        if self._seq != seq:
+            self._entries, self._room, self._seq = {}, _WHOLE, seq
+        if not after:
+            whole = self._entries.get(folder.node)
+            listing.ahead_seq, listing.read = seq, [] if whole is None else None
+            if whole is not None:
+                return whole[::-1]
+        elif listing.ahead_seq != seq:
+            listing.ahead_seq, listing.read = seq, None  # the beginning was of another time
+        store = folder.attached.store
+        found = self._service.view(tree.list_folder, store, folder.node, after, _AHEAD)
+        if listing.read is not None:
+            listing.read += found
+            if len(found) < _AHEAD and len(listing.read) <= self._room:
+                self._room -= len(listing.read)
+                self._entries[folder.node], listing.read = listing.read, None
+        return found[::-1]
 
 
 class Readdirs:
@@ -23,6 +56,7 @@ class Readdirs:
     def __init__(self, mounted: Mounted) -> None:
         self._mounted = mounted
         self._service = mounted.service
+        self._whole = _Whole(mounted.service)
 
     def opendir(self, inode: Inode) -> FileHandleT | Coroutine[Any, Any, FileHandleT]:
         """Return a number for an open folder."""
@@ -48,7 +82,7 @@ class Readdirs:
         after = listing.name_at(start)
         if after is not None:
             if after != listing.last:
-                listing.ahead, listing.last = [], after
+                listing.ahead, listing.read, listing.last = [], None, after
                 listing.look_up()
             self._readdir(listing, after, token)
 
@@ -101,10 +135,7 @@ class Readdirs:
         """
         attached, service = listing.inode.attached, self._service
         if listing.ahead_seq != service.feed.seq or not listing.ahead:
-            listing.ahead_seq = service.feed.seq
-            node = listing.inode.node
-            found = service.view(tree.list_folder, attached.store, node, after, _AHEAD)
-            listing.ahead = found[::-1]
+            listing.ahead = self._whole.read(listing, after)
         ahead, by_node, names, first = listing.ahead, attached.by_node, listing.names, DOTS + 1
         while ahead:
             info = ahead[-1]
@@ -128,7 +159,7 @@ class Readdirs:
 
     def _give_merged(self, listing: Listing, after: str, token: ReaddirToken) -> bool:
         """As _give_stored, with what lives in this attachment only."""
-        listing.ahead = []
+        listing.ahead, listing.read = [], None
         for name, inode, info in self._merged(listing.inode, after):
             if inode is None:
                 assert info is not None
