@@ -25,8 +25,10 @@ class Failed(Exception):
 class Live:
     """The daemon of *workspace*: started, stopped and killed by the pid of this child only."""
 
-    def __init__(self, workspace: Path) -> None:
+    def __init__(self, workspace: Path, *options: str) -> None:
+        """Plan a daemon on *workspace*; *options* are of `memfs serve`."""
         self.workspace = workspace
+        self.options = options
         self.log = workspace / ".little-worker" / "serve.log"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -41,7 +43,7 @@ class Live:
             except BlockingIOError:
                 raise Failed(f"a daemon is being started on {self.workspace} already") from None
             self.process = subprocess.Popen(
-                [MEMFS, "--workspace", self.workspace, "serve"],
+                [MEMFS, "--workspace", self.workspace, "serve", *self.options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

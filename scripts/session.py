@@ -80,14 +80,17 @@ def main() -> int:
     """Serve until told to end; exit 0 then."""
     parser = argparse.ArgumentParser(prog="scripts/run", description=__doc__)
     parser.add_argument("workspace", nargs="?", default="workspace", type=Path)
-    workspace: Path = parser.parse_args().workspace.resolve()
+    parser.add_argument("--listen", metavar="HOST:PORT", help="serve HTTP there, too, with keys")
+    given = parser.parse_args()
+    workspace: Path = given.workspace.resolve()
+    options = [] if given.listen is None else ["--listen", given.listen]
     if (reason := cannot_mount()) is not None:
         print(f"memfs: {reason}", file=sys.stderr)
         return 1
     if os.geteuid() != 0:
         print("memfs: not root: stores are put in place by symlinks, not by bind mounts")
 
-    live = Live(workspace)
+    live = Live(workspace, *options)
     for ending in ENDINGS:
         signal.signal(ending, end)
     try:
