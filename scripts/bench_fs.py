@@ -278,9 +278,7 @@ def start_memfs(base: Path, stores: int) -> Subject:
             task = f"bench-{first // STORE_LIMIT_PER_TASK}"
             wanted = names[first : first + STORE_LIMIT_PER_TASK]
             attach = [word for name in wanted for word in ("--store", name)]
-            answer = memfs.call(
-                "task", "create", task, "--worker", "bench", "--new-worker", *attach
-            )
+            answer = memfs.call("task", "create", task, "--worker", "bench", *attach)
             resources = answer["resources"][-len(wanted) :]  # the worker's own store comes first
             subject.folders += [memfs.folder(task, resource) for resource in resources]
         wait_for(lambda: all(f.is_dir() for f in subject.folders), subject, base)

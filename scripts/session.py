@@ -41,9 +41,7 @@ def live_task(live: Live) -> dict[str, Any]:
     ]
     worker = workers[0]["name"] if workers else WORKER
     store = shared[0] if shared else live.json("store", "create", STORE, "--description", PURPOSE)
-    return live.json(
-        "task", "create", TASK, "--worker", worker, "--new-worker", "--store", store["id"]
-    )
+    return live.json("task", "create", TASK, "--worker", worker, "--store", store["id"])
 
 
 def greeting(live: Live, task: dict[str, Any]) -> str:

@@ -157,7 +157,7 @@ class Smoke:
         self.live.start()
         self.live.json("store", "create", "Team notes", "--description", "What all should know.")
         task = self.live.json(
-            *("task", "create", "smoke", "--worker", "Tester", "--new-worker"),
+            *("task", "create", "smoke", "--worker", "Tester"),
             *("--store", "Team notes"),
         )
         self.own, self.shared = task["resources"]

@@ -40,7 +40,8 @@ class Shell:
             done = CliRunner().invoke(cli, args, input=stdin, env=env)
         assert done.exit_code == code, (done.output, done.exception)
         assert not done.exception or isinstance(done.exception, SystemExit)
-        assert code == 1 or (done.stderr == "") == (code == 0)
+        said = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
+        assert code == 1 or (said == []) == (code == 0)
         return done
 
     def __call__(self, *args: str, **rest: Any) -> str:
@@ -115,7 +116,6 @@ def test_a_task_attaches_stores_by_name(memfs: Shell, store: str) -> None:
             "t-1",
             "--worker",
             "Ada",
-            "--new-worker",
             "--store",
             "a: b:ro",
             "--store",
@@ -346,7 +346,7 @@ def test_log_numbers_and_ids_are_what_cat_diff_and_restore_take(memfs: Shell, st
 
 
 def test_log_says_who_in_words(memfs: Shell, store: str) -> None:
-    memfs("task", "create", "who-1", "--worker", "Grace H", "--new-worker")
+    memfs("task", "create", "who-1", "--worker", "Grace H")
     no = memfs.served.service.view(stores.get, store).no
     us, other = f"user_{os.getuid()}", "user_4294967200"
     actors = [("session_actor", "who-1"), ("session_actor", "elsewhere"), ("user_actor", us)]
@@ -421,7 +421,7 @@ def test_an_id_goes_wherever_a_name_or_path_goes(memfs: Shell, store: str) -> No
     for command in (["cat"], ["rm"], ["log"], ["note", "archive"]):
         assert gone in memfs.run(*command, twin, gone, code=4).stderr
     assert gone in memfs.run("put", twin, gone, stdin="x", code=4).stderr
-    worker = memfs.json("task", "create", "ids-1", "--worker", "By id", "--new-worker")["worker_id"]
+    worker = memfs.json("task", "create", "ids-1", "--worker", "By id")["worker_id"]
     task = memfs.json(
         *("task", "create", "ids-2", "--worker", worker, "--store", f"{twin}:ro"),
         *("--instructions", f"{twin}=by id"),
@@ -520,20 +520,40 @@ def test_an_archived_store_can_be_deleted(memfs: Shell, store: str) -> None:
     memfs("store", "show", store, code=4)
 
 
-def test_an_unknown_worker_is_made_only_when_that_is_said(memfs: Shell) -> None:
-    memfs("task", "create", "w-1", "--worker", "Hopper", "--new-worker")
+def test_a_worker_that_was_made_is_named_with_the_one_that_may_be_meant(memfs: Shell) -> None:
+    said = memfs.run("task", "create", "w-1", "--worker", "Hopper").stderr
+    assert "made the worker 'Hopper'" in said
+    said = memfs.run("task", "create", "w-2", "--worker", "Hoper").stderr
+    assert "made the worker 'Hoper'" in said
+    assert "meant 'Hopper'" in said
     before = memfs.rows("worker", "list")
-    said = memfs.run("task", "create", "w-2", "--worker", "Hoper", code=4).stderr
-    assert "'Hopper'" in said
-    assert "--new-worker" in said
-    memfs("task", "show", "w-2", code=4)
-    memfs("task", "create", "w-2", "--new-worker", code=2)
-    assert memfs.rows("worker", "list") == before
-    memfs("task", "create", "w-2", "--worker", "Hopper", "--new-worker")
-    memfs("task", "create", "w-3", "--worker", "Hopper")
+    assert memfs.run("task", "create", "w-3", "--worker", "Hopper").stderr == ""
     assert memfs.rows("worker", "list") == before
     memfs("task", "create", "w-4")
     assert [row["name"] for row in memfs.rows("worker", "list")][-1] == "worker"
+
+
+# Keys -------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_shown_once_listed_without_its_secret_and_revoked(memfs: Shell) -> None:
+    memfs("task", "create", "key-1", "--worker", "Keyed")
+    secret = memfs("key", "create", "--as", "agent:Keyed", "--name", "laptop", "--scope", "stores")
+    secret = secret.removesuffix("\n")
+    assert re.fullmatch(r"memfs_[A-Za-z0-9_-]{43}", secret)
+    listed = memfs("key", "list")
+    assert secret not in listed
+    assert secret not in memfs("--json", "key", "list")
+    (row,) = memfs.rows("key", "list")
+    assert (row["power"], row["name"], row["scopes"]) == ("agent", "laptop", ["stores"])
+    assert listed.splitlines()[1].split()[-4:] == ["stores", "valid", row["id"], "laptop"]
+    memfs("key", "revoke", row["id"])
+    assert memfs.rows("key", "list")[0]["revoked_at"] is not None
+    assert "revoked" in memfs("key", "list")
+    memfs("key", "revoke", row["id"])
+    memfs("key", "revoke", "apikey_x", code=4)
+    for bad in ("agent", "agent:", "person:x", "root", "agent:Nobody"):
+        memfs("key", "create", "--as", bad, code=4 if bad == "agent:Nobody" else 2)
 
 
 # Completion -------------------------------------------------------------------------------------
@@ -558,7 +578,7 @@ def test_names_are_completed(memfs: Shell) -> None:
     for path in ("a/b/c.md", "a/b/d.md", "e.md", "e f.md"):
         memfs("put", plain, path, stdin="x")
     odd = memfs.json("cat", plain, "e f.md")["id"]
-    memfs("task", "create", "complete-1", "--worker", "Completer", "--new-worker")
+    memfs("task", "create", "complete-1", "--worker", "Completer")
     assert sorted(complete(memfs, "ls", "compl")) == ["completes", spaced]
     assert sorted(complete(memfs, "task", "create", "--store", "compl")) == ["completes", spaced]
     assert sorted(complete(memfs, "cat", "completes", "")) == ["a/", "e.md", odd]

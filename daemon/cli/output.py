@@ -33,8 +33,8 @@ def emit(answer: Any, lines: Callable[[], Iterable[str]]) -> None:  # noqa: ANN4
 
 
 def note(line: str) -> None:
-    """Print what is not part of the answer to standard error."""
-    click.echo(line, err=True)
+    """Print what is good to know and not part of the answer to standard error."""
+    click.echo(f"note: {clean(line)}", err=True)
 
 
 def emit_rows(rows: list[dict[str, Any]], lines: Callable[[], Iterable[str]]) -> None:

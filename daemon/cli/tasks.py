@@ -7,8 +7,7 @@ import click
 from daemon.cli import output
 from daemon.cli.client import STORE_PAGE, Client, Json
 from daemon.cli.complete import STORE, TASK, WORKER
-from daemon.cli.exits import Exit
-from daemon.cli.session import Failure, Group, session
+from daemon.cli.session import Group, session
 
 
 @click.group("task", cls=Group)
@@ -22,12 +21,7 @@ def task_group() -> None:
     "--worker",
     metavar="WORKER",
     type=WORKER,
-    help="Whose run it is, by name or id. [default: worker, made at its first task]",
-)
-@click.option(
-    "--new-worker",
-    is_flag=True,
-    help="Make the --worker if there is none of that name. Workers cannot be deleted.",
+    help="Whose run it is, by name or id; a new name makes a worker. [default: worker]",
 )
 @click.option(
     "--store",
@@ -50,7 +44,6 @@ def task_group() -> None:
 def create(
     id: str | None,
     worker: str | None,
-    new_worker: bool,
     stores: tuple[str, ...],
     instructions: tuple[str, ...],
     owner: str | None,
@@ -58,14 +51,13 @@ def create(
 ) -> None:
     """Make a task; its stores never change afterwards."""
     client = session().client
-    if worker is None and new_worker:
-        raise click.UsageError("--new-worker needs the new worker's name: add --worker NAME")
     resources = _resources(client, stores, instructions, guard=not no_guard)
     body: Json = {"id": id, "worker": worker, "resources": resources, "owner": _owner(owner)}
-    if worker is not None and not new_worker:
-        _check_worker(client, worker)
+    before = client.get("workers")["data"]
     made = client.post("tasks", body=body)
     output.emit(made, lambda: _fields(made))
+    if made["worker_id"] not in [row["id"] for row in before]:
+        output.note(_made(worker or "worker", [row["name"] for row in before]))
 
 
 def _resources(
@@ -96,20 +88,13 @@ def _resources(
     return resources
 
 
-def _check_worker(client: Client, worker: str) -> None:
-    """Check that a worker exists: a name with a typing error would make one that stays for good."""
-    rows = client.get("workers")["data"]
-    if any(worker in (row["id"], row["name"]) for row in rows):
-        return
+def _made(worker: str, others: list[str]) -> str:
+    """Return what to say of a worker that was made; it may be a typing error, and stays."""
     from difflib import get_close_matches
 
-    near = get_close_matches(worker, [row["name"] for row in rows], 1)
-    meant = f" (did you mean {near[0]!r}?)" if near else ""
-    raise Failure(
-        Exit.NOT_FOUND,
-        f"no worker is called {worker!r}{meant}: list them with `memfs worker list`, or add "
-        "--new-worker to make one",
-    )
+    near = get_close_matches(worker, others, 1)
+    meant = f"; if you meant {near[0]!r}, end this task and make another" if near else ""
+    return f"made the worker {worker!r}{meant}"
 
 
 @task_group.command("list")
