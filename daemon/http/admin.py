@@ -11,8 +11,8 @@ from daemon.http.door import Person, Sees, scope
 from memfs.engine import credentials
 from memfs.engine.service import Txn
 
-open_router = APIRouter(tags=["daemon"])
-router = APIRouter(tags=["daemon"], dependencies=[scope("admin")])  # no key has this scope
+open_router = APIRouter(tags=["daemon (ours)"])
+router = APIRouter(tags=["daemon (ours)"], dependencies=[scope("admin")])  # no key has this scope
 
 
 class Health(BaseModel):

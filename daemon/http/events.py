@@ -18,7 +18,7 @@ from memfs.engine.service import Txn
 from memfs.errors import Invalid, Unauthenticated
 from memfs.types import Seq, StoreNo
 
-router = APIRouter(prefix="/v1/events", tags=["events"], dependencies=[scope("events")])
+router = APIRouter(prefix="/v1/events", tags=["events (ours)"], dependencies=[scope("events")])
 
 _RETRY_MS = 1_000  # how long a browser's EventSource waits before it connects again
 

@@ -11,7 +11,7 @@ from memfs.engine import keys
 from memfs.engine.service import Txn
 from memfs.types import Key, Power
 
-router = APIRouter(prefix="/v1/keys", tags=["keys"], dependencies=[scope("admin")])
+router = APIRouter(prefix="/v1/keys", tags=["keys (ours)"], dependencies=[scope("admin")])
 
 
 Scope = Annotated[str, Field(json_schema_extra={"enum": list(keys.SCOPES)})]

@@ -135,7 +135,7 @@ async def delete(
     openapi_extra=wire.takes(wire.ArchiveMemory),
 )
 async def archive(door: Writes, request: Request, memory_store_id: str, memory_id: str) -> Response:
-    """Put a note away: out of the tree and of recall, kept with its versions (ours)."""
+    """Put a note away: out of the tree, kept with its versions (ours)."""
     door.service.view(notes.get, memory_store_id, memory_id)
     door.service.view(check_live, memory_store_id)
     body = await wire.decode(request, wire.ArchiveMemory)

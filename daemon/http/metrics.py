@@ -11,7 +11,7 @@ from daemon.http.door import Sees, scope
 from memfs.engine import counts
 from memfs.engine.service import Txn
 
-router = APIRouter(tags=["daemon"], dependencies=[scope("admin")])
+router = APIRouter(tags=["daemon (ours)"], dependencies=[scope("admin")])
 
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)

@@ -16,7 +16,7 @@ from memfs.types import Refused
 
 router = APIRouter(
     prefix="/v1/memory_stores/{memory_store_id}/refused_texts",
-    tags=["refused texts"],
+    tags=["refused texts (ours)"],
     dependencies=[scope("stores")],
 )
 

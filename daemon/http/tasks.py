@@ -12,8 +12,12 @@ from memfs.engine.service import Txn
 from memfs.errors import Invalid
 from memfs.types import Access, Task, Worker
 
-router = APIRouter(prefix="/v1/tasks", tags=["tasks"], dependencies=[scope("tasks")])
-worker_router = APIRouter(prefix="/v1/workers", tags=["workers"], dependencies=[scope("tasks")])
+router = APIRouter(
+    prefix="/v1/tasks", tags=["tasks (Little Worker)"], dependencies=[scope("tasks")]
+)
+worker_router = APIRouter(
+    prefix="/v1/workers", tags=["workers (ours)"], dependencies=[scope("tasks")]
+)
 
 
 @router.post("", response_model=wire.Task, openapi_extra=wire.takes(wire.CreateTask))

@@ -27,7 +27,7 @@ from memfs.errors import Invalid, LimitReached, MemfsError
 from memfs.types import NodeInfo, NoteInfo, NotePath, Sha256, Version
 
 router = APIRouter(
-    prefix="/v1/memory_stores", tags=["memory stores"], dependencies=[scope("stores")]
+    prefix="/v1/memory_stores", tags=["export and import (ours)"], dependencies=[scope("stores")]
 )
 
 MEDIA_TYPE = "application/x-tar"
