@@ -32,9 +32,9 @@ def make_app(door: Door) -> FastAPI:
     app = FastAPI(
         title="memfs",
         version=admin.version(),
-        description="Claude's memory API: stores, memories, versions, sessions. What is marked (ours) "
-        "is beyond it. Over TCP send Authorization: Bearer KEY or x-api-key: KEY; the owner's unix "
-        "socket needs no key.",
+        description="Claude's memory API: stores, memories, versions, sessions. What is marked "
+        "(ours) is beyond it. Over TCP send Authorization: Bearer KEY or x-api-key: KEY; the "
+        "owner's unix socket needs no key.",
         openapi_url=None,  # daemon.http.docs serves it: FastAPI's pages are from elsewhere
         redirect_slashes=False,
     )
