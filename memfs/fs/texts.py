@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -270,10 +271,10 @@ class Texts:
                 return
             if closed is not None and not _is_due(closed, file):
                 return
-            data, text = bytes(self.buffer(inode)), None
+            data, writes, text = bytes(self.buffer(inode)), file.writes, None
             try:
                 text = await self._service.screen(data)
-                await self._save(inode, file, text)
+                await self._save(inode, file, text, writes)
             except InvalidText as error:
                 # in the middle of a character, as when a child closes its copy: it may go on
                 if not can_become_utf8(data):
@@ -289,14 +290,16 @@ class Texts:
             except Exception as failure:
                 bug = MemfsError("a bug in memfs: see the daemon's log")
                 error = failure if isinstance(failure, MemfsError) else bug
-                self._refuse_all(inode, error)
+                lost = self._refuse_all(inode, error)
                 if text is not None:
-                    await self._keep_refused(inode, file, text, error)
+                    await self._keep_refused(inode, file, text, error, lost)
                 raise
 
-    async def _save(self, inode: Inode, file: File, text: Text) -> None:
-        attached, writes = inode.attached, file.writes
+    async def _save(self, inode: Inode, file: File, text: Text, writes: int) -> None:
+        """Commit *text*, which the buffer was after *writes*; what came since stays uncommitted."""
+        attached = inode.attached
         now = self._service.now()
+        attributes = file.mtime, file.mode
         save = Save(
             text=text,
             base=file.base,
@@ -327,10 +330,16 @@ class Texts:
         finally:
             file.committing = None
         ahead = file.mtime, file.dirty_by.copy(), file.emptied
+        appends, late = file.appends, (file.mtime, file.mode) != attributes
         self.committed(inode, info, text)
-        if file.writes != writes:  # more came while the commit ran
+        if file.writes != writes:  # more came meanwhile
             file.mtime, file.dirty_by, file.emptied = ahead
-            file.appends = self.buffer(inode).startswith(text.data)
+            file.appends = appends and self.buffer(inode).startswith(text.data)
+        elif late:
+            with suppress(MemfsError):  # the text is committed, whatever becomes of the note
+                await self._service.commit(
+                    files.set_attr, attached.caller, inode.node, file.mode, ahead[0]
+                )
 
     def committed(self, inode: Inode, info: NodeInfo, text: Text) -> None:
         """Note that *inode*'s text is now *info*'s head, or was put behind another's text."""
@@ -366,9 +375,19 @@ class Texts:
         if folder is not None:
             self._mounted.tell_kernel(folder, info.name)
 
-    async def _keep_refused(self, inode: Inode, file: File, text: Text, error: MemfsError) -> None:
-        """Keep the text that lost, and let the file's name lead to the head again."""
-        attached = inode.attached
+    async def _keep_refused(
+        self, inode: Inode, file: File, text: Text, error: MemfsError, lost: set[int]
+    ) -> None:
+        """Keep the text that lost, and let the file's name lead to the head again.
+
+        lost: the handles that have been told. What others write meanwhile is theirs to commit, or
+        to be told of.
+        """
+        attached, writes = inode.attached, file.writes
+        data = bytes(self.buffer(inode))
+        if data != text.data:  # written while the commit ran; those who did have been told, too
+            with suppress(InvalidText, SecretRefused, TextTooLong):
+                text = await self._service.screen(data)
         path = self._mounted.place_of(inode)
         base = None if file.base in (None, _DETACHED) else file.base
         try:
@@ -384,10 +403,12 @@ class Texts:
             )
         except MemfsError as failure:
             log.error("a refused text could not be kept: %s", failure)
-        file.dirty_by.clear()
-        file.emptied = False
+        file.dirty_by -= lost
+        if file.writes == writes:
+            file.emptied = False
         inode.sha256 = text.sha256
         if inode.node == 0:
+            self._refuse_writers(inode, error)
             self._abandon(inode)
             return
         self._mounted.supersede(inode)
@@ -400,12 +421,19 @@ class Texts:
         if not can_become_utf8(data):
             raise InvalidText("a note is UTF-8 text: encode it, or keep binary files elsewhere")
 
-    def _refuse_all(self, inode: Inode, error: MemfsError) -> None:
+    def _refuse_all(self, inode: Inode, error: MemfsError) -> set[int]:
         """Let every handle whose writes are lost with this commit say so at its close."""
-        file = _file(inode)
-        for fh in file.dirty_by:
+        lost = _file(inode).dirty_by.copy()
+        for fh in lost:
             handle = self._mounted.handles.get(fh)
             if handle is not None:
+                handle.refused = error
+        return lost
+
+    def _refuse_writers(self, inode: Inode, error: MemfsError) -> None:
+        """Let every handle that may still write say that it is too late."""
+        for handle in self._mounted.handles.values():
+            if handle.inode is inode and handle.writes and handle.refused is None:
                 handle.refused = error
 
     def _refuse_write(self, fh: int, handle: Handle, error: MemfsError) -> None:
