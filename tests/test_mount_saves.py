@@ -154,6 +154,15 @@ def test_editing_with_a_backup_saves_a_version_of_the_same_note(S, T, api, progr
     assert (S / "n.md").read_text() == (T / "n.md").read_text() == "DONE\n"
     assert (S / "n.md.bak").read_text() == (T / "n.md.bak").read_text() == "TODO\n"
     assert notes_in_history(api) == {note, note_id(S / "n.md.bak")}
+    for number in range(3):
+        backup = note_id(S / "n.md.bak")
+        sh_ok(f'{program} "s/\\$/{number}/" "$S/n.md"', S=S)
+        assert note_id(S / "n.md") == note_id(T / "n.md") == note
+        assert note_id(S / "n.md.bak") == note_id(T / "n.md.bak") != backup
+    assert (S / "n.md").read_text() == (T / "n.md").read_text() == "DONE012\n"
+    assert (S / "n.md.bak").read_text() == (T / "n.md.bak").read_text() == "DONE01\n"
+    texts = [text for _, text in api.history(note)]
+    assert list(dict.fromkeys(texts)) == ["TODO\n", "DONE\n", "DONE0\n", "DONE01\n", "DONE012\n"]
 
 
 def test_a_backup_that_somebody_writes_in_or_changed_stays_what_it_was(S, T, api):

@@ -260,6 +260,7 @@ def rename(
     """Move a note or folder to another entry and return what is there now.
 
     Over a note: that note keeps its id and history and gets the text; the moved one is deleted.
+    Over its own older backup: that one is deleted, since a save will bring the moved one back.
     A folder takes its notes along, each with a version. replace False: the entry must be free.
     backup: the note that was moved from the new entry to a backup's name; a temporary note's text
     continues it. temporary: see saves.leave.
@@ -277,11 +278,14 @@ def rename(
     if info.note is None:
         return _rename_folder(txn, caller, now, info, new_parent, new_name, there)
     kept = saves.unchanged(txn, new_parent, backup) if temporary and there is None else None
-    if there is None and kept is None:
-        return _move(txn, caller, now, info, new_parent, new_name, path)
     if there is not None:
         _note(there)
         check_guard(txn, caller, there, seen)
+        if parent == new_parent and saves.is_backup_name(name, new_name):
+            notes.end(txn, caller, now, there, keep_folder=True)
+            there = None
+    if there is None and kept is None:
+        return _move(txn, caller, now, info, new_parent, new_name, path)
     text = Text(content.get(txn, info.note.sha256), info.note.sha256)
     txn.require_space()
     saves.leave(txn, caller, now, info, temporary=temporary)

@@ -21,6 +21,14 @@ from memfs.types import (
     evolve,
 )
 
+# what programs add to a name for a backup: sed and perl -i, patch, install, editors
+_SUFFIXES = frozenset((".bak", ".BAK", ".orig", ".old", ".backup", ".save", ".prev"))
+
+
+def is_backup_name(name: str, backup: str) -> bool:
+    """Whether programs call the backup of *name* so; there what was called so before gives way."""
+    return backup.startswith(name) and backup[len(name) :] in _SUFFIXES
+
 
 class Backup(Record, frozen=True):
     """A note that was moved to a backup's name, as it was then."""

@@ -433,6 +433,8 @@ class Names:
             if there is not None:
                 self._gone(attached, there.node)
             return
+        if there is not None and there.node != info.node:  # an older backup gave way
+            self._gone(attached, there.node)
         if info.note is not None and info.node != inode.node:  # over a note, which lives on
             self._gone(attached, info.node)
             attached.by_node.pop(inode.node, None)
