@@ -41,6 +41,7 @@ class Attachments:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Mount every live task, then follow the change log until cancelled."""
         seq = self._service.feed.seq
+        await self._sweep()
         for task in await self._service.scan(lambda txn: tasks.live(txn)):
             await self._show(task)
         self.progress.reach(seq)
@@ -54,6 +55,19 @@ class Attachments:
                 seq = rows[-1].seq
             seq = Seq(max(seq, self._service.feed.seq))
             self.progress.reach(seq)
+
+    async def _sweep(self) -> None:
+        """Take away the folders of ended tasks that a daemon left which was killed meanwhile."""
+        for name in await trio.to_thread.run_sync(self._folders):
+            task = self._service.view(tasks.find, name)
+            if task is not None and task.ended_at is not None:
+                await self._unbind(task)
+
+    def _folders(self) -> list[str]:
+        """Return what may be tasks' folders, of tasks that have ended too."""
+        with contextlib.suppress(FileNotFoundError):
+            return [name for name in os.listdir(self._config.tasks_dir) if name.isascii()]
+        return []
 
     async def _follow_safely(self, task_id: TaskId) -> None:
         try:
@@ -116,12 +130,16 @@ class Attachments:
             log.error("the folders of task %s could not be taken away: %s", task.id, error)
 
     def strays(self) -> list[str]:
-        """Return what lies beside the attachments, where nothing keeps versions of it."""
+        """Return what lies beside attachments, or where they once were: it gets no versions."""
+        shown = {
+            task.id: {attachment.name for attachment in task.attachments}
+            for task in self._shown.values()
+        }
         found: list[str] = []
-        for task in self._shown.values():
-            known = {attachment.name for attachment in task.attachments}
-            memory = self._config.tasks_dir / task.id / "memory"
+        for task_id in self._folders():
+            memory = self._config.tasks_dir / task_id / "memory"
             with contextlib.suppress(OSError):
+                known = shown.get(TaskId(task_id), set[str]())
                 found += [str(memory / name) for name in os.listdir(memory) if name not in known]
         return found
 

@@ -17,6 +17,7 @@ from tests.mount import (
     Api,
     Daemon,
     child,
+    end_task,
     errno_is,
     make_store,
     make_task,
@@ -248,3 +249,25 @@ def test_the_log_is_json_and_holds_no_texts(world: World):
     assert "unmistakable" not in text
     for line in text.splitlines():
         json.loads(line)
+
+
+@pytest.mark.parametrize("name", ["memory", "memory.going"])
+def test_folders_of_a_task_that_ended_as_the_daemon_was_killed_go_at_the_next_start(
+    world: World, name: str
+):
+    world.daemon.expected = ["removed a dead mount"]
+    task = world.S.parents[1]
+    with world.daemon.client() as client:
+        end_task(client, task.name)
+    assert not task.exists()
+    world.daemon.kill9()
+    (task / name / world.S.name).mkdir(parents=True)
+    world.daemon.start()
+    assert not task.exists()
+    world.S.mkdir(parents=True)  # as an agent does that makes its folder before each write
+    (world.S / "late.md").write_text("gets no versions")
+    with world.daemon.client() as client:
+        problems = client.get("/v1/status").json()["problems"]
+    assert any(str(world.S) in problem for problem in problems)
+    world.daemon.restart()
+    assert (world.S / "late.md").read_text() == "gets no versions"
