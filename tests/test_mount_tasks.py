@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -334,3 +335,16 @@ def test_a_held_file_of_an_ended_task_harms_nobody(S, T, api, client, daemon: Da
         assert os.pread(fd, 9, 0) in (b"x", b"")
         (T / "n").write_text("y")
     assert api.get("/n") == "y"
+
+
+def test_a_text_that_ends_within_a_character_as_its_task_ends_is_kept_up_to_there(
+    S: Path, T: Path, client, daemon: Daemon
+):
+    daemon.expected = ["ended within a character", "busy"]
+    with opened(S / "n.md", os.O_WRONLY | os.O_CREAT) as fd:
+        os.write(fd, "kept up to h€re: ".encode() + "€".encode()[:2])
+        end_task(client, task_of(S))
+        with suppress(OSError):
+            os.close(os.dup(fd))
+    until(lambda: (T / "n.md").exists(), "the note")
+    assert (T / "n.md").read_text() == "kept up to h€re: "

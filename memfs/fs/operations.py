@@ -103,7 +103,7 @@ class Operations(pyfuse3.Operations):
                 if not self.texts.is_promised(inode):
                     continue
                 try:
-                    await self.texts.commit(inode)
+                    await self.texts.commit_last(inode)
                 except Exception as error:
                     if not isinstance(error, MemfsError):
                         log.exception("bug in drain")

@@ -295,6 +295,23 @@ class Texts:
                     await self._keep_refused(inode, file, text, error, lost)
                 raise
 
+    async def commit_last(self, inode: Inode) -> None:
+        """Commit a text that nobody will be able to complete: half a character at its end goes.
+
+        Raises: as commit.
+        """
+        try:
+            await self.commit(inode)
+        except InvalidText:
+            file = _file(inode)
+            if file.buffer is None or not can_become_utf8(bytes(file.buffer)):
+                raise
+            whole = bytes(file.buffer).decode(errors="ignore").encode()
+            del file.buffer[len(whole) :]
+            file.writes += 1
+            log.warning("%s ended within a character", self._mounted.place_of(inode))
+            await self.commit(inode)
+
     async def _save(self, inode: Inode, file: File, text: Text, writes: int) -> None:
         """Commit *text*, which the buffer was after *writes*; what came since stays uncommitted."""
         attached = inode.attached
