@@ -147,11 +147,19 @@ class Inode:
 class Handle:
     """One open file description. data: what a .memfs file held when it was opened."""
 
-    __slots__ = ("data", "inode", "refused", "writes")
+    __slots__ = ("data", "empties", "inode", "refused", "writes")
 
-    def __init__(self, inode: Inode, *, writes: bool = False, data: bytes | None = None) -> None:
+    def __init__(
+        self,
+        inode: Inode,
+        *,
+        writes: bool = False,
+        empties: bool = False,
+        data: bytes | None = None,
+    ) -> None:
         self.inode = inode
         self.writes = writes
+        self.empties = empties  # opened with O_TRUNC
         self.data = data
         self.refused: MemfsError | None = None  # this opening commits nothing more
 

@@ -347,7 +347,7 @@ class Operations(pyfuse3.Operations):
             self.mounted.place_of(inode)  # what is refused later says where it was meant to go
         if empties:
             self.texts.truncate(inode, 0)
-        fh = self.mounted.open_handle(Handle(inode, writes=writes))
+        fh = self.mounted.open_handle(Handle(inode, writes=writes, empties=empties))
         return FileInfo(fh=FileHandleT(fh), keep_cache=True)
 
     def _check_open(self, inode: Inode, *, writes: bool, empties: bool) -> None:

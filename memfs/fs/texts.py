@@ -96,7 +96,8 @@ class Texts:
             except MemfsError as error:
                 self._refuse_write(fh, handle, error)
                 raise
-            file.appends = file.appends and offset == length
+            begins = handle.empties and not length  # a new text, though nothing is before it
+            file.appends = file.appends and offset == length and not begins
             file.dirty_by.add(fh)
             file.emptied = False
             file.writes += 1
