@@ -319,6 +319,38 @@ def test_secrets_are_read_from_standard_input_and_only_named(memfs: Shell, store
     memfs("secret", "add", "x", stdin="", code=5)
 
 
+def test_a_new_secret_names_what_holds_it_already_and_the_remedy(memfs: Shell, store: str) -> None:
+    words = "a battery of horses"
+    memfs("put", store, "old.md", stdin=words)
+    memfs("put", store, "old.md", stdin="clean")
+    for n in range(101):
+        memfs.served.call(
+            *("POST", f"memory_stores/{store}/memories"), {"path": f"/n{n:03}", "content": words}
+        )
+    said = memfs("secret", "add", "late", stdin=words)
+    assert "102 hold it already:" in said
+    assert re.search(r"^notes +/n000 +now$", said, re.MULTILINE)
+    assert "and 2 more" in said
+    assert "redact" in said
+    assert "memfs compact" in said
+    memfs("secret", "rm", "late")
+    found = memfs.json("secret", "add", "late", stdin=words)
+    assert (len(found["held_by"]), found["held_by_count"]) == (100, 102)
+    assert found["held_by"][0] == {
+        "memory_store_id": store,
+        "memory_store_name": "notes",
+        "path": "/n000",
+        "memory_id": memfs.json("cat", store, "/n000")["id"],
+        "current": True,
+        "older_versions": 0,
+        "refused_text": None,
+    }
+    memfs("secret", "rm", "late")
+    memfs("store", "delete", store, "--yes")
+    assert memfs.json("secret", "add", "late", stdin=words)["remedy"] is None
+    memfs("secret", "rm", "late")
+
+
 def test_log_numbers_and_ids_are_what_cat_diff_and_restore_take(memfs: Shell, store: str) -> None:
     for text in ("one\n", "two\n", "three\n"):
         memfs("put", store, "a", stdin=text)
