@@ -74,7 +74,7 @@ def import_(file: str, into: str | None, name: str | None, replace: bool) -> Non
 
 def _summary(done: Json) -> str:
     counts = [f"{done[word]} {word}" for word in ("created", "replaced", "unchanged")]
-    return f"{done['memory_store_id']}: {', '.join(counts)}"
+    return f"{done['memory_store_name']} ({done['memory_store_id']}): {', '.join(counts)}"
 
 
 def _parts(source: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
