@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -724,7 +725,10 @@ def test_check_and_compact_need_the_daemon_down(tmp_path: Path) -> None:
         memfs("put", store, "a", stdin="two")
         memfs("redact", store, memfs.rows("log", store, "a")[-1]["id"], "--yes")
         for command in ("check", "compact"):
-            assert "is in use by process" in memfs.run(command, code=1).stderr
+            assert "stop the daemon first" in memfs.run(command, code=9).stderr
+        second = memfs.process("serve", stderr=subprocess.PIPE)
+        assert second.returncode == 9
+        assert f"in use by process {os.getpid()}: stop the daemon first" in second.stderr.decode()
 
     def offline(command: str) -> Any:
         done = CliRunner().invoke(cli, ["--json", "--workspace", str(tmp_path), command])
@@ -782,6 +786,15 @@ def test_help_and_readme_show_one_table_of_exit_codes(memfs: Shell) -> None:
     assert len(re.findall(r"^\| [0-9]+ \| ", readme, re.MULTILINE)) == len(MEANING)
     assert "_MEMFS_COMPLETE" in text
     assert re.fullmatch(r"memfs \S+\n", memfs("--version"))
+
+
+def test_the_help_of_every_command_is_one_whole_line() -> None:
+    groups = [name for name, command in cli.commands.items() if isinstance(command, click.Group)]
+    for words in [[], *([name] for name in groups)]:
+        text = CliRunner().invoke(cli, [*words, "--help"], env={"COLUMNS": "80"}).stdout
+        listed = text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+        assert len(listed) == len(cli.commands if not words else cli.commands[words[0]].commands)  # pyright: ignore
+        assert [line for line in listed if "..." in line or len(line) > 80] == []
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from memfs import ids
 _NONE: Json = {"id": "nothing", "content": ""}
 
 
-@click.command("log", cls=Command)
+@click.command("log", cls=Command, short_help="Show the versions of a note or of a whole store.")
 @click.argument("store", type=STORE)
 @click.argument("path", required=False, type=NOTE)
 @click.option("-n", "limit", type=click.IntRange(min=1), help="At most so many, the newest.")

@@ -6,7 +6,7 @@ from daemon.cli import output
 from daemon.cli.session import Group, session
 
 
-@click.group("key", cls=Group)
+@click.group("key", cls=Group, short_help="API keys, needed over TCP.")
 def key_group() -> None:
     """API keys: needed over TCP (`memfs serve --listen`), useful for the right author anywhere."""
 

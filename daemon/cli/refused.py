@@ -12,7 +12,7 @@ from daemon.cli.session import Group, session
 _NUMBER = click.IntRange(min=1)
 
 
-@click.group("refused", cls=Group)
+@click.group("refused", cls=Group, short_help="Texts that could not be saved.")
 def refused_group() -> None:
     """Texts that could not be saved, because somebody else's change came first.
 
@@ -60,7 +60,7 @@ def show(store: str, number: int) -> None:
         output.write(found["content"])
 
 
-@refused_group.command("keep")
+@refused_group.command("keep", short_help="Make a refused text a new note at a free PATH.")
 @click.argument("store", type=STORE)
 @click.argument("number", type=_NUMBER)
 @click.argument("path", type=NOTE)

@@ -11,7 +11,9 @@ from daemon.cli.session import Command, Failure, Session, session
 from daemon.config import Config
 
 
-@click.command("config", cls=Command)
+@click.command(
+    "config", cls=Command, short_help="Show every setting with its value, default and source."
+)
 def config() -> None:
     """Show every setting with its value, default and source; nothing can be changed here.
 

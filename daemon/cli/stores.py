@@ -66,7 +66,7 @@ def update(
     output.emit(changed, lambda: _fields(changed))
 
 
-@store_group.command("archive")
+@store_group.command("archive", short_help="Make a store read-only for good.")
 @click.argument("store", type=STORE)
 def archive(store: str) -> None:
     """Make a store read-only for good; it no longer counts towards the limit."""

@@ -10,7 +10,7 @@ from daemon.cli.complete import STORE, TASK, WORKER
 from daemon.cli.session import Group, session
 
 
-@click.group("task", cls=Group)
+@click.group("task", cls=Group, short_help="Tasks: runs of a worker, with stores mounted.")
 def task_group() -> None:
     """Tasks: runs of a worker, with memory stores mounted in their folder."""
 

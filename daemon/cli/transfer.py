@@ -17,7 +17,7 @@ from daemon.cli.session import Command, Failure, session
 _PART_BYTES = 2**18
 
 
-@click.command("export", cls=Command)
+@click.command("export", cls=Command, short_help="Write a store as a tar of plain files.")
 @click.argument("store")
 @click.option("-o", "--output", "target", metavar="FILE", help="Write there. [default: stdout]")
 @click.option("--versions", is_flag=True, help="The texts of older versions, too.")
@@ -45,7 +45,11 @@ def export(store: str, target: str | None, versions: bool) -> None:
         output.emit(answer, lambda: [f"{written} bytes -> {target}"])
 
 
-@click.command("import", cls=Command)
+@click.command(
+    "import",
+    cls=Command,
+    short_help="Bring the notes of a tar into a new store or one that exists.",
+)
 @click.argument("file")
 @click.option("--into", metavar="STORE", help="Into this store; all or nothing.")
 @click.option("--name", help="Into a new store of this name. [default: the exported one's]")

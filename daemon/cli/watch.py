@@ -24,7 +24,7 @@ class _Closed(Exception):
     """Nobody reads our output any more."""
 
 
-@click.command("watch", cls=Command)
+@click.command("watch", cls=Command, short_help="Show changes as they happen, until Ctrl-C.")
 @click.argument("stores", metavar="[STORE]...", nargs=-1)
 @click.option(
     "--since",
