@@ -102,7 +102,9 @@ def test_stores_are_named_by_name_or_id(memfs: Shell) -> None:
     # a living store goes before an archived one of the same name
     fresh = memfs("store", "create", "Crew").strip()
     assert memfs.json("store", "show", "Crew")["id"] == fresh
-    memfs("store", "create", "Crew")
+    twin = memfs.run("store", "create", "Crew")
+    assert f"note: other living stores are called 'Crew', too ({fresh})" in twin.stderr
+    assert f"memfs store update {twin.stdout.strip()} --name" in twin.stderr
     assert fresh in memfs.run("store", "show", "Crew", code=9).stderr
     memfs("store", "delete", fresh, "--yes")
     memfs("store", "show", fresh, code=4)
@@ -302,6 +304,11 @@ def test_redact_empties_an_old_version(memfs: Shell, store: str) -> None:
         memfs("put", store, "a", stdin=text)
     newest, middle, oldest = [row["id"] for row in memfs.rows("log", store, "a")]
     memfs("redact", store, middle, "--yes")
+    said = memfs.run("diff", store, "a", middle).stderr
+    assert said == f"note: version {middle} was redacted: its text is gone, and counts as empty\n"
+    said = memfs.run("restore", store, "a", middle, code=5).stderr
+    assert "was redacted" in said
+    assert "restore another version" in said
     memfs("redact", store, "a", oldest, "--yes")
     memfs("redact", store, "a", "3", "--yes", code=9)
     memfs("redact", store, "a", "--yes", code=2)
@@ -481,6 +488,13 @@ def test_refused_texts_are_listed_shown_kept_and_discarded(memfs: Shell, store: 
     lines = memfs("refused", "list", store).splitlines()
     assert [line.split()[0] for line in lines] == ["NUMBER", "3", "2", "1"]
     assert lines[1].endswith("/a    was changed")
+    other = memfs("store", "create", "also").strip()
+    also = memfs.served.service.view(stores.get, other).no
+    memfs.served.commit(refused.keep, caller, also, "/b", as_text("x"), "was changed", None)
+    lines = [line.split()[:2] for line in memfs("refused", "list").splitlines()]
+    assert lines == [["STORE", "NUMBER"], ["also", "1"], *(["notes", n] for n in "321")]
+    assert len(memfs.rows("refused", "list")) == 4
+    memfs("store", "delete", other, "--yes")
     assert memfs("refused", "show", store, "2") == "two\n"
     assert memfs.json("refused", "show", store, "2")["reason"] == "was changed"
     memfs("put", store, "taken", stdin="x")
@@ -577,6 +591,7 @@ def test_a_key_is_shown_once_listed_without_its_secret_and_revoked(memfs: Shell)
     listed = memfs("key", "list")
     assert secret not in listed
     assert secret not in memfs("--json", "key", "list")
+    assert " agent:Keyed " in listed
     (row,) = memfs.rows("key", "list")
     assert (row["power"], row["name"], row["scopes"]) == ("agent", "laptop", ["stores"])
     assert listed.splitlines()[1].split()[-4:] == ["stores", "valid", row["id"], "laptop"]
@@ -587,6 +602,24 @@ def test_a_key_is_shown_once_listed_without_its_secret_and_revoked(memfs: Shell)
     memfs("key", "revoke", "apikey_x", code=4)
     for bad in ("agent", "agent:", "person:x", "root", "agent:Nobody"):
         memfs("key", "create", "--as", bad, code=4 if bad == "agent:Nobody" else 2)
+
+
+def test_a_key_is_revoked_by_a_name_that_only_one_valid_key_has(memfs: Shell) -> None:
+    def states() -> list[bool]:
+        rows = [row for row in memfs.rows("key", "list") if row["name"] == "twice"]
+        return [row["revoked_at"] is not None for row in rows]
+
+    memfs("key", "create", "--as", "readonly", "--name", "twice")
+    assert "revoked apikey_" in memfs("key", "revoke", "twice")
+    memfs("key", "revoke", "twice")  # again: unchanged
+    memfs("key", "create", "--as", "readonly", "--name", "twice")
+    memfs("key", "revoke", "twice")
+    assert states() == [True, True]
+    for _ in range(2):
+        memfs("key", "create", "--as", "readonly", "--name", "twice")
+    assert "name one by its id" in memfs.run("key", "revoke", "twice", code=9).stderr
+    assert states() == [True, True, False, False]
+    memfs("key", "revoke", "", code=4)
 
 
 # Completion -------------------------------------------------------------------------------------
@@ -688,7 +721,8 @@ def test_config_shows_every_setting_its_default_and_source(
         for option in cli.commands["serve"].params
         if option.opts[0] not in ("--json", "--workspace")
     }
-    assert "30d" in memfs("config")
+    assert re.search(r"^listen +- +- +default$", memfs("config"), re.MULTILINE)
+    assert re.search(r"^keep-versions +30d +all ", memfs("config"), re.MULTILINE)
 
 
 def test_config_without_a_daemon_shows_the_defaults(tmp_path: Path) -> None:

@@ -562,6 +562,7 @@ def test_export_and_import_on_the_command_line(
     memfs("put", "copy", "a", stdin=b"two")
     assert "/a" in memfs.run("import", str(target), "--into", "copy", code=9).stderr
     assert "1 replaced" in memfs("import", str(target), "--into", "copy", "--replace")
+    assert "called 'third', too" in memfs.run("import", str(target), "--name", "third").stderr
     memfs("import", str(target), "--into", "copy", "--name", "x", code=2)
     memfs("import", str(target), "--replace", code=2)
     memfs("import", str(tmp_path / "none.tar"), code=4)

@@ -54,6 +54,9 @@ def diff(store: str, path_or_version: str, version: tuple[str, ...]) -> None:
     store_id = client.store_id(store)
     old, new = _sides(client, store_id, path_or_version, version)
     lines = _unified(old, new, path_or_version)
+    for side in (old, new):
+        if side.get("redacted_at") is not None:
+            output.note(f"version {side['id']} was redacted: its text is gone, and counts as empty")
     if session().json:
         output.emit({"type": "diff", "old": old, "new": new, "diff": "".join(lines)}, list)
         return

@@ -63,5 +63,5 @@ def _lines(rows: list[dict[str, Any]], running: bool) -> list[str]:
 
 def _shown(value: object) -> str:
     if isinstance(value, list):
-        return " ".join(map(str, value)) or "none"  # pyright: ignore[reportUnknownArgumentType]
-    return str(value)
+        value = " ".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType]
+    return "-" if value in (None, "") else str(value)

@@ -13,6 +13,7 @@ from daemon.cli import output
 from daemon.cli.client import Json
 from daemon.cli.exits import Exit
 from daemon.cli.session import Command, Failure, session
+from daemon.cli.stores import note_twins
 
 _PART_BYTES = 2**18
 
@@ -74,6 +75,8 @@ def import_(file: str, into: str | None, name: str | None, replace: bool) -> Non
             *route, parts=_parts(source, advance), name=name, replace=replace or None
         )
     output.emit(done, lambda: [_summary(done)])
+    if into is None:
+        note_twins(client, done["memory_store_name"], done["memory_store_id"])
 
 
 def _summary(done: Json) -> str:
