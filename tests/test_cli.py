@@ -138,6 +138,7 @@ def test_a_task_attaches_stores_by_name(memfs: Shell, store: str) -> None:
     assert memfs.json("worker", "show", "Ada")["id"] == task["worker_id"]
     assert "Ada" in memfs("worker", "list")
     assert "t-1" in [row["id"] for row in memfs.rows("task", "list")]
+    assert re.search(r"^t-1 +Ada ", memfs("task", "list"), re.MULTILINE)
     memfs("task", "end", "t-1")
     assert "t-1" not in [row["id"] for row in memfs.rows("task", "list")]
     assert "t-1" in memfs("task", "list", "--all")
