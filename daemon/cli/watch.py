@@ -42,9 +42,9 @@ def watch(stores: tuple[str, ...], since: int | None) -> None:
     wanted = [client.store_id(store) for store in stores]
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            people, stores = People(client), _Stores(client)
+            people, names = People(client), _Stores(client)
             for change in _changes(client, wanted, since):
-                _show(change, people, stores)
+                _show(change, people, names)
         except (_Closed, BrokenPipeError):
             # what Python still flushes at its end has no reader either
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
