@@ -16,7 +16,7 @@ _COPY = "compact.new"
 def check(config: Config) -> list[str]:
     """Return what is wrong with the data, a sentence each; [] is well.
 
-    Raises: NotFound (no data yet), Unavailable (a daemon runs), FormatTooNew, Corrupt.
+    Raises: NotFound (no data yet), InUse (a daemon runs), FormatTooNew, Corrupt.
     """
     env = _open(config)
     try:
@@ -30,7 +30,7 @@ def compact(config: Config) -> tuple[int, int]:
 
     A crash leaves the old file or the new one. Nothing of what was deleted or redacted is in the
     new one; the old one's blocks are the disk's to overwrite.
-    Raises: NotFound (no data yet), Unavailable (a daemon runs), FormatTooNew, Corrupt, NoSpace.
+    Raises: NotFound (no data yet), InUse (a daemon runs), FormatTooNew, Corrupt, NoSpace.
     """
     env = _open(config)
     copy = config.data_dir / _COPY

@@ -45,7 +45,7 @@ _READER_CHECK_S = 60.0
 def serve(config: Config) -> None:
     """Serve a workspace until SIGINT or SIGTERM.
 
-    Raises: Unavailable (another daemon has the workspace), FormatTooNew, NotFound (no /dev/fuse).
+    Raises: InUse (another daemon has the workspace), FormatTooNew, NotFound (no /dev/fuse).
     """
     logs.setup(config.log_level)
     # the writer, the notifier and the loop share two cores: a thread that waits for the

@@ -9,12 +9,30 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
+from memfs.engine.secrets import can_become_utf8
 from memfs.errors import Invalid
 from memfs.types import Time
 
 _BLOCK = 512
-_RECORD = 20 * _BLOCK  # tar pads to it
 _HEADER_BYTES = 65_536  # of one extended header
+# What somebody may send for a tar, by its first bytes, and the remedy.
+_OTHERS = (
+    (b"\x1f\x8b", "gzip", "gunzip it first"),
+    (b"BZh", "bzip2", "bunzip2 it first"),
+    (b"\xfd7zXZ\0", "xz", "unxz it first"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "unzstd it first"),
+    (
+        b"PK\x03\x04",
+        "a zip",
+        "unzip it into a folder, then pack that with `tar -cf x.tar -C FOLDER .`",
+    ),
+    (b"PK\x05\x06", "an empty zip", "there is nothing in it to import"),
+    (
+        b"7z\xbc\xaf\x27\x1c",
+        "7z",
+        "unpack it, then pack the folder with `tar -cf x.tar -C FOLDER .`",
+    ),
+)
 _MTIME_MOST = 2**63 - 1
 _REFUSED = {
     tarfile.LNKTYPE: "a hard link",
@@ -52,14 +70,13 @@ class Reader:
         self._extended: dict[str, str] = {}  # for the next member
         self._wanted: tuple[bytes, int] | None = None  # extended header: type and size
         self._zeros = 0
-        self._read = 0
+        self._begun = False  # a header was one
 
     def feed(self, data: bytes) -> Iterator[tuple[Member, bytes]]:
         """Yield the members that are whole now, with their bytes. Exhaust it before the next call.
 
         Raises: Invalid.
         """
-        self._read += len(data)
         start = 0
         while start < len(data) or self._buffer:
             if self._skip:
@@ -84,6 +101,8 @@ class Reader:
 
         Raises: Invalid.
         """
+        if not self._begun and self._zeros == 0:
+            raise Invalid(_not_a_tar(bytes(self._buffer)))
         if self._zeros < 2:
             raise Invalid("the tar is cut off: send all of it")
 
@@ -114,10 +133,12 @@ class Reader:
         try:
             raw = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         except (tarfile.HeaderError, ValueError) as error:
-            where = "this is no tar, or it is compressed" if self._read < _RECORD else "damaged tar"
+            if not self._begun:
+                raise Invalid(_not_a_tar(block)) from None
             raise Invalid(
-                f"{where} ({error}): send a plain, uncompressed tar with names in UTF-8"
+                f"damaged tar ({error}): send a plain, uncompressed tar with names in UTF-8"
             ) from None
+        self._begun = True
         if raw.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME):
             if not 0 < raw.size <= _HEADER_BYTES:
                 raise Invalid(f"an extended header of {raw.size} bytes: no name needs so many")
@@ -148,6 +169,18 @@ class Reader:
             self._extended |= found
         elif any(key.startswith(_OVERRIDES) for key in found):
             raise Invalid("a global header that names or sizes every entry: leave it out")
+
+
+def _not_a_tar(start: bytes) -> str:
+    """Return what bytes are that do not begin a tar, and what to do."""
+    if not start:
+        return "nothing came: send a tar"
+    for magic, name, remedy in _OTHERS:
+        if start.startswith(magic):
+            return f"this is {name}, not a tar: {remedy}"
+    if b"\0" not in start and can_become_utf8(start):
+        return "this is plain text, not a tar: write one note with `memfs put STORE PATH`"
+    return "this is no tar, or a damaged one: send a plain tar with names in UTF-8"
 
 
 def _member(raw: tarfile.TarInfo, extended: dict[str, str]) -> Member:

@@ -11,7 +11,7 @@ MemfsError
 ├── Conflict                    the state forbids it (own store, living head, live task)
 ├── LimitReached · NoSpace · ReadOnly · Unsupported · CrossStore
 ├── Unauthenticated · RateLimited · Forbidden (ReadOnlyKey · ScopeDenied)
-└── Unavailable                 the daemon is stopping, or another one holds the data
+└── Unavailable (InUse)         the daemon is stopping, or another one holds the data
 
 Rules raise these and nothing else. Each class carries the errno a program on the mount sees, the
 HTTP status and the `error.type` of the API; a message names the thing and the remedy and never
@@ -192,6 +192,12 @@ class Unavailable(MemfsError):
     """The daemon is stopping, or another process holds the data directory."""
 
     errno, status, type = _errno.EAGAIN, 503, "api_error"
+
+
+class InUse(Unavailable):
+    """A daemon holds the data directory, which only one process may have open."""
+
+    errno, status, type = _errno.EBUSY, 409, "conflict_error"
 
 
 class Corrupt(MemfsError):

@@ -34,8 +34,11 @@ class Live:
 
     def start(self, deadline_s: float = 20) -> None:
         """Return when `memfs status` is good: the daemon answers and every mount is alive."""
-        if self.here("status", check=False).exit_code == 0:
-            raise Failed(f"a daemon serves {self.workspace} already")
+        if (pid := self._other()) is not None:
+            raise Failed(
+                f"a daemon serves {self.workspace} already, process {pid}: use it as it is, or "
+                f"stop it first (Ctrl-C where it runs, or `kill {pid}`)"
+            )
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             try:
@@ -61,6 +64,20 @@ class Live:
                     f"found {found}\n{self.log_tail()}"
                 )
             time.sleep(0.02)
+
+    def port(self) -> str:
+        """Return the TCP port that the newest daemon's log names."""
+        found = re.findall(r"listening on \S+ port ([0-9]+)", self.log.read_text(errors="replace"))
+        if not found:
+            raise Failed(f"expected a TCP port in {self.log}, found none\n{self.log_tail()}")
+        return found[-1]
+
+    def _other(self) -> int | None:
+        """Return the pid of a daemon that answers here, None if there is none."""
+        try:
+            return json.loads(self.here("--json", "status", check=False).stdout)["pid"]
+        except (ValueError, KeyError):
+            return None
 
     def stop(self, deadline_s: float = 20) -> None:
         """End the daemon with SIGTERM; it must exit 0 and leave no mount behind."""

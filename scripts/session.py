@@ -44,7 +44,23 @@ def live_task(live: Live) -> dict[str, Any]:
     return live.json("task", "create", TASK, "--worker", worker, "--store", store["id"])
 
 
-def greeting(live: Live, task: dict[str, Any]) -> str:
+def over_tcp(live: Live, listen: str) -> list[str]:
+    """Return what a person needs to know to ask over TCP; the lines work as they are."""
+    host, _, port = listen.rpartition(":")
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    if port.strip("0") == "":  # any: the daemon says which
+        port = live.port()
+    url = f"http://{host}:{port}"
+    memfs = f"memfs --workspace {shlex.quote(str(live.workspace))}"
+    return [
+        "",
+        f"HTTP at {url}, for those with a key. Make one, and ask:",
+        f"  KEY=$({memfs} key create --as person --name curl)",
+        f'  curl -H "x-api-key: $KEY" {url}/v1/memory_stores',
+    ]
+
+
+def greeting(live: Live, task: dict[str, Any], listen: str | None) -> str:
     """Return what a person needs to know to try the mount from another terminal."""
     own, *others = task["resources"]
     folder = Path(own["mount_path"])
@@ -67,6 +83,7 @@ def greeting(live: Live, task: dict[str, Any]) -> str:
         f"  echo 'never on a Friday' >> {folder.name}/deploy.md",
         f"  cat {folder.name}/deploy.md",
         f"  memfs log {shlex.quote(own['name'])} /deploy.md    # each save is a version",
+        *([] if listen is None else over_tcp(live, listen)),
         "",
         f"Log: {live.log}",
         "Ctrl-C here unmounts and stops; the notes stay.",
@@ -93,7 +110,7 @@ def main() -> int:
         signal.signal(ending, end)
     try:
         live.start()
-        print(greeting(live, live_task(live)), flush=True)
+        print(greeting(live, live_task(live), given.listen), flush=True)
         assert live.process is not None
         code = live.process.wait()
         raise Failed(f"memfs serve ended by itself with exit code {code}:\n{live.log_tail()}")

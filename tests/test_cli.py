@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -101,7 +102,9 @@ def test_stores_are_named_by_name_or_id(memfs: Shell) -> None:
     # a living store goes before an archived one of the same name
     fresh = memfs("store", "create", "Crew").strip()
     assert memfs.json("store", "show", "Crew")["id"] == fresh
-    memfs("store", "create", "Crew")
+    twin = memfs.run("store", "create", "Crew")
+    assert f"note: other living stores are called 'Crew', too ({fresh})" in twin.stderr
+    assert f"memfs store update {twin.stdout.strip()} --name" in twin.stderr
     assert fresh in memfs.run("store", "show", "Crew", code=9).stderr
     memfs("store", "delete", fresh, "--yes")
     memfs("store", "show", fresh, code=4)
@@ -135,6 +138,7 @@ def test_a_task_attaches_stores_by_name(memfs: Shell, store: str) -> None:
     assert memfs.json("worker", "show", "Ada")["id"] == task["worker_id"]
     assert "Ada" in memfs("worker", "list")
     assert "t-1" in [row["id"] for row in memfs.rows("task", "list")]
+    assert re.search(r"^t-1 +Ada ", memfs("task", "list"), re.MULTILINE)
     memfs("task", "end", "t-1")
     assert "t-1" not in [row["id"] for row in memfs.rows("task", "list")]
     assert "t-1" in memfs("task", "list", "--all")
@@ -301,6 +305,11 @@ def test_redact_empties_an_old_version(memfs: Shell, store: str) -> None:
         memfs("put", store, "a", stdin=text)
     newest, middle, oldest = [row["id"] for row in memfs.rows("log", store, "a")]
     memfs("redact", store, middle, "--yes")
+    said = memfs.run("diff", store, "a", middle).stderr
+    assert said == f"note: version {middle} was redacted: its text is gone, and counts as empty\n"
+    said = memfs.run("restore", store, "a", middle, code=5).stderr
+    assert "was redacted" in said
+    assert "restore another version" in said
     memfs("redact", store, "a", oldest, "--yes")
     memfs("redact", store, "a", "3", "--yes", code=9)
     memfs("redact", store, "a", "--yes", code=2)
@@ -317,6 +326,38 @@ def test_secrets_are_read_from_standard_input_and_only_named(memfs: Shell, store
     memfs("secret", "rm", "bank/pin")
     memfs("secret", "rm", "bank/pin", code=4)
     memfs("secret", "add", "x", stdin="", code=5)
+
+
+def test_a_new_secret_names_what_holds_it_already_and_the_remedy(memfs: Shell, store: str) -> None:
+    words = "a battery of horses"
+    memfs("put", store, "old.md", stdin=words)
+    memfs("put", store, "old.md", stdin="clean")
+    for n in range(101):
+        memfs.served.call(
+            *("POST", f"memory_stores/{store}/memories"), {"path": f"/n{n:03}", "content": words}
+        )
+    said = memfs("secret", "add", "late", stdin=words)
+    assert "102 hold it already:" in said
+    assert re.search(r"^notes +/n000 +now$", said, re.MULTILINE)
+    assert "and 2 more" in said
+    assert "redact" in said
+    assert "memfs compact" in said
+    memfs("secret", "rm", "late")
+    found = memfs.json("secret", "add", "late", stdin=words)
+    assert (len(found["held_by"]), found["held_by_count"]) == (100, 102)
+    assert found["held_by"][0] == {
+        "memory_store_id": store,
+        "memory_store_name": "notes",
+        "path": "/n000",
+        "memory_id": memfs.json("cat", store, "/n000")["id"],
+        "current": True,
+        "older_versions": 0,
+        "refused_text": None,
+    }
+    memfs("secret", "rm", "late")
+    memfs("store", "delete", store, "--yes")
+    assert memfs.json("secret", "add", "late", stdin=words)["remedy"] is None
+    memfs("secret", "rm", "late")
 
 
 def test_log_numbers_and_ids_are_what_cat_diff_and_restore_take(memfs: Shell, store: str) -> None:
@@ -448,6 +489,14 @@ def test_refused_texts_are_listed_shown_kept_and_discarded(memfs: Shell, store: 
     lines = memfs("refused", "list", store).splitlines()
     assert [line.split()[0] for line in lines] == ["NUMBER", "3", "2", "1"]
     assert lines[1].endswith("/a    was changed")
+    other = memfs("store", "create", "also").strip()
+    also = memfs.served.service.view(stores.get, other).no
+    memfs.served.commit(refused.keep, caller, also, "/b", as_text("x"), "was changed", None)
+    lines = [line.split()[:2] for line in memfs("refused", "list").splitlines()]
+    assert lines[:5] == [["STORE", "NUMBER"], ["also", "1"], *(["notes", n] for n in "321")]
+    ours = memfs.rows("refused", "list")[:4]
+    assert [row["memory_store_id"] for row in ours] == [other, store, store, store]
+    memfs("store", "delete", other, "--yes")
     assert memfs("refused", "show", store, "2") == "two\n"
     assert memfs.json("refused", "show", store, "2")["reason"] == "was changed"
     memfs("put", store, "taken", stdin="x")
@@ -544,6 +593,7 @@ def test_a_key_is_shown_once_listed_without_its_secret_and_revoked(memfs: Shell)
     listed = memfs("key", "list")
     assert secret not in listed
     assert secret not in memfs("--json", "key", "list")
+    assert " agent:Keyed " in listed
     (row,) = memfs.rows("key", "list")
     assert (row["power"], row["name"], row["scopes"]) == ("agent", "laptop", ["stores"])
     assert listed.splitlines()[1].split()[-4:] == ["stores", "valid", row["id"], "laptop"]
@@ -554,6 +604,24 @@ def test_a_key_is_shown_once_listed_without_its_secret_and_revoked(memfs: Shell)
     memfs("key", "revoke", "apikey_x", code=4)
     for bad in ("agent", "agent:", "person:x", "root", "agent:Nobody"):
         memfs("key", "create", "--as", bad, code=4 if bad == "agent:Nobody" else 2)
+
+
+def test_a_key_is_revoked_by_a_name_that_only_one_valid_key_has(memfs: Shell) -> None:
+    def states() -> list[bool]:
+        rows = [row for row in memfs.rows("key", "list") if row["name"] == "twice"]
+        return [row["revoked_at"] is not None for row in rows]
+
+    memfs("key", "create", "--as", "readonly", "--name", "twice")
+    assert "revoked apikey_" in memfs("key", "revoke", "twice")
+    memfs("key", "revoke", "twice")  # again: unchanged
+    memfs("key", "create", "--as", "readonly", "--name", "twice")
+    memfs("key", "revoke", "twice")
+    assert states() == [True, True]
+    for _ in range(2):
+        memfs("key", "create", "--as", "readonly", "--name", "twice")
+    assert "name one by its id" in memfs.run("key", "revoke", "twice", code=9).stderr
+    assert states() == [True, True, False, False]
+    memfs("key", "revoke", "", code=4)
 
 
 # Completion -------------------------------------------------------------------------------------
@@ -655,7 +723,8 @@ def test_config_shows_every_setting_its_default_and_source(
         for option in cli.commands["serve"].params
         if option.opts[0] not in ("--json", "--workspace")
     }
-    assert "30d" in memfs("config")
+    assert re.search(r"^listen +- +- +default$", memfs("config"), re.MULTILINE)
+    assert re.search(r"^keep-versions +30d +all ", memfs("config"), re.MULTILINE)
 
 
 def test_config_without_a_daemon_shows_the_defaults(tmp_path: Path) -> None:
@@ -692,7 +761,10 @@ def test_check_and_compact_need_the_daemon_down(tmp_path: Path) -> None:
         memfs("put", store, "a", stdin="two")
         memfs("redact", store, memfs.rows("log", store, "a")[-1]["id"], "--yes")
         for command in ("check", "compact"):
-            assert "is in use by process" in memfs.run(command, code=1).stderr
+            assert "stop the daemon first" in memfs.run(command, code=9).stderr
+        second = memfs.process("serve", stderr=subprocess.PIPE)
+        assert second.returncode == 9
+        assert f"in use by process {os.getpid()}: stop the daemon first" in second.stderr.decode()
 
     def offline(command: str) -> Any:
         done = CliRunner().invoke(cli, ["--json", "--workspace", str(tmp_path), command])
@@ -750,6 +822,15 @@ def test_help_and_readme_show_one_table_of_exit_codes(memfs: Shell) -> None:
     assert len(re.findall(r"^\| [0-9]+ \| ", readme, re.MULTILINE)) == len(MEANING)
     assert "_MEMFS_COMPLETE" in text
     assert re.fullmatch(r"memfs \S+\n", memfs("--version"))
+
+
+def test_the_help_of_every_command_is_one_whole_line() -> None:
+    groups = [name for name, command in cli.commands.items() if isinstance(command, click.Group)]
+    for words in [[], *([name] for name in groups)]:
+        text = CliRunner().invoke(cli, [*words, "--help"], env={"COLUMNS": "80"}).stdout
+        listed = text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+        assert len(listed) == len(cli.commands if not words else cli.commands[words[0]].commands)  # pyright: ignore
+        assert [line for line in listed if "..." in line or len(line) > 80] == []
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from memfs import limits
-from memfs.engine import credentials, notes, path, refused, secrets, stores, tasks, workers
+from memfs.engine import credentials, holders, notes, path, refused, secrets, stores, tasks, workers
 from memfs.errors import (
     Conflict,
     Invalid,
@@ -333,3 +333,37 @@ def test_registered_credential_is_recognised_and_not_revealed(engine: Engine):
         engine.commit(credentials.remove, "mail")
     rows = engine.view(change.read, Seq(0), 10)
     assert [row.kind for row in rows] == [ChangeKind.CREDENTIAL] * 2
+
+
+def test_what_holds_a_credential_already_is_found_wherever_it_is(engine: Engine):
+    store, other = engine.commit(stores.create, "s"), engine.commit(stores.create, "t")
+    holding = [text(f"{n}: {SECRET}") for n in range(4)]
+
+    def note(store_id: str, where: str, *texts: str) -> str:
+        made = engine.commit(notes.create, store_id, path.parse(where), text(texts[0]))
+        assert made.note is not None
+        for one in texts[1:]:
+            engine.commit(notes.update, store_id, made.note.id, text(one))
+        return made.note.id
+
+    leak = [one.data.decode() for one in holding]
+    now = note(store.id, "/now", "clean", leak[0], leak[1])
+    before = note(store.id, "/before", leak[0], "clean")
+    engine.commit(notes.update, store.id, before, None, path.parse("/after"))
+    deleted = note(other.id, "/deleted", leak[2])
+    engine.commit(notes.delete, other.id, deleted)
+    archived = note(other.id, "/archived", leak[2])
+    engine.commit(notes.archive, other.id, archived, "r")
+    note(other.id, "/clean", "clean", SECRET[:-1])
+    engine.commit(refused.keep, other.no, "/refused", holding[3], "why", None)
+    record = engine.commit(credentials.add, "mail", SECRET)
+    found = [tuple(one)[1:] for one in engine.view(holders.find, record)]
+    assert found == [
+        ("/now", now, True, 1, None),
+        ("/after", before, False, 1, None),
+        ("/deleted", deleted, False, 1, None),
+        ("/archived", archived, True, 0, None),
+        ("/refused", None, False, 0, 1),
+    ]
+    unused = engine.commit(credentials.add, "other", "never-written-anywhere-7")
+    assert engine.view(holders.find, unused) == []

@@ -18,7 +18,7 @@ from memfs.engine import path as paths
 from memfs.engine.service import Txn
 from memfs.errors import Invalid, Unauthenticated
 from memfs.types import Access, Actor, Caller, Power, Seq, Time
-from tests.conftest import USER, Engine, text
+from tests.conftest import SECOND, USER, Engine, text
 from tests.test_http import AStore, Served, serving
 
 ALL = 1_000
@@ -37,6 +37,10 @@ def shown(engine: Engine, kind: str) -> list[tuple[str | None, str | None, str |
         for event in rows(engine)
         if event.change.kind.name == kind.upper()
     ]
+
+
+def shown_words(engine: Engine, kind: str) -> list[str | None]:
+    return [event.what for event in rows(engine) if event.change.kind.name.lower() == kind]
 
 
 def test_a_row_has_the_path_of_its_own_change_whatever_came_later(engine: Engine) -> None:
@@ -70,6 +74,40 @@ def test_a_folder_that_moves_shows_where_its_notes_came_from(engine: Engine) -> 
     engine.commit(files.rename, store.no, store.root, "a", store.root, "b")
     assert shown(engine, "note")[-1] == ("modified", "/b/x/1", "/a/x/1")
     assert shown(engine, "folder")[-1] == (None, "/b", "/a")
+
+
+def test_rows_of_stores_workers_tasks_and_keys_say_what_was_done_where_it_is_certain(
+    engine: Engine,
+) -> None:
+    kept = engine.commit(stores.create, "kept")
+    engine.commit(stores.update, kept.id, "renamed")
+    engine.commit(stores.archive, kept.id)
+    assert shown_words(engine, "store") == ["created", "modified", "archived"]
+    gone = engine.commit(stores.create, "gone")
+    engine.commit(stores.delete, gone.id)
+    # of a store that is gone only the log tells, and that only of its end
+    assert shown_words(engine, "store")[3:] == [None, "deleted"]
+    for task in ("ended", "deleted", "ended first"):
+        engine.commit(tasks.create, "Ada", [], task.replace(" ", "-"))
+    engine.commit(tasks.update, "ended", "a title")
+    engine.commit(tasks.end, "ended")
+    engine.commit(tasks.delete, "deleted")
+    engine.commit(tasks.end, "ended-first")
+    engine.commit(tasks.delete, "ended-first")
+    assert shown_words(engine, "worker") == ["created"]
+    assert shown_words(engine, "task") == [
+        *("created", "created", "created", "modified", "ended", "deleted", "ended", "deleted"),
+    ]
+    key, _ = engine.commit(keys.create, Power.PERSON, "k")
+    engine.commit(keys.revoke, key.id)
+    assert shown_words(engine, "key") == ["created", "revoked"]
+
+
+def test_what_two_moments_of_one_name_may_have_done_is_not_said(engine: Engine) -> None:
+    store = engine.commit(stores.create, "s")
+    engine.clock -= SECOND  # the archive bears the time of the creation
+    engine.commit(stores.archive, store.id)
+    assert shown_words(engine, "store") == [None, None]
 
 
 @pytest.mark.parametrize("how", ["redact", "purge", "expire"])
@@ -124,7 +162,7 @@ def test_an_agent_gets_the_rows_of_stores_it_reaches_now_and_nothing_of_others(
     }
     of_shared = {("STORE", shared.id, shared.id), ("NOTE", shared.id, "")}
     assert seen() == own | of_shared
-    engine.commit(tasks.end, "mine")
+    engine.commit(tasks.delete, "mine")  # which must not end the agent's stream
     assert seen() == own
     # Bob attaches Ada's store: her rows there, not her tasks
     bob, _ = engine.commit(keys.create, Power.AGENT, "k", "Bob")

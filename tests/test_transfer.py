@@ -1,10 +1,12 @@
 """Stores as tars: what goes out comes in again, and nothing hostile does."""
 
+import bz2
 import contextlib
 import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import pty
 import socket
@@ -18,6 +20,7 @@ from typing import Any
 
 import httpx
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -348,6 +351,29 @@ def test_a_refusal_names_the_entry(
         assert word in message
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (gzip.compress(b"x"), ("gzip", "gunzip it first")),
+        (gzip.compress(os.urandom(5_000)), ("gzip", "gunzip it first")),
+        (bz2.compress(b"x"), ("bzip2", "bunzip2 it first")),
+        (lzma.compress(b"x"), ("xz", "unxz it first")),
+        (zstandard.compress(b"x" * 5_000), ("zstd", "unzstd it first")),
+        (b"PK\x03\x04" + os.urandom(2_000), ("zip", "unzip it", "tar -cf")),
+        ("Grüße, a note.\n".encode(), ("plain text", "memfs put")),
+        ("Grüße, a note.\n".encode() * 1_000, ("plain text", "memfs put")),
+        (b"\x89PNG\r\n\x1a\n" + os.urandom(2_000), ("no tar",)),
+        (b"", ("nothing came",)),
+    ],
+)
+def test_what_is_no_tar_is_told_what_it_is_and_what_to_do(
+    served: Served, data: bytes, words: tuple[str, ...]
+) -> None:
+    message = imported(served, data, status=400, name="n")["message"]
+    for word in words:
+        assert word in message
+
+
 def test_a_tar_that_stalls_is_408_and_frees_its_turn(tmp_path: Path) -> None:
     def stalling() -> Iterator[bytes]:
         yield tar.pack("a", b"x")
@@ -530,10 +556,13 @@ def test_export_and_import_on_the_command_line(
     assert members(piped)["a"][1] == b"one"
     done = memfs.json("import", str(target), "--name", "copy")
     assert texts(served, done["memory_store_id"]) == {"/a": "one"}
+    assert done["memory_store_name"] == "copy"
+    assert "third (memstore_" in memfs("import", str(target), "--name", "third")
     assert memfs.json("import", "-", "--into", "copy", stdin=piped)["unchanged"] == 1
     memfs("put", "copy", "a", stdin=b"two")
     assert "/a" in memfs.run("import", str(target), "--into", "copy", code=9).stderr
     assert "1 replaced" in memfs("import", str(target), "--into", "copy", "--replace")
+    assert "called 'third', too" in memfs.run("import", str(target), "--name", "third").stderr
     memfs("import", str(target), "--into", "copy", "--name", "x", code=2)
     memfs("import", str(target), "--replace", code=2)
     memfs("import", str(tmp_path / "none.tar"), code=4)

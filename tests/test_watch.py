@@ -76,10 +76,37 @@ def test_watch_shows_changes_of_the_stores_it_was_told(served: Served) -> None:
         first, second = watch.line(), watch.line()
         assert first.split()[0] == str(since + 2)
         who = ["user", pwd.getpwuid(7).pw_name]  # as Served says
-        assert first.split()[4:] == ["created", store.id, *who, "/yes"]
-        assert second.split()[4:] == ["modified", store.id, *who, "/yes", "->", "/new"]
+        named = ["one", f"({store.id})"]
+        assert first.split()[4:] == ["created", *named, *who, "/yes"]
+        assert second.split()[4:] == ["modified", *named, *who, "/yes", "->", "/new"]
         watch.process.send_signal(signal.SIGINT)
         assert watch.end() == (0, "")
+
+
+def test_watch_says_what_was_done_to_stores_tasks_and_keys(served: Served) -> None:
+    store = served.store("old")
+    with watching(served.config.workspace, "--since", str(served.service.feed.seq)) as watch:
+        store.write("/a")
+        assert watch.line()  # it knows the store by its old name now
+        served.call("POST", f"memory_stores/{store.id}", {"name": "new"})
+
+        def said() -> str:
+            return " ".join(watch.line().split()[4:])
+
+        who = f"user {pwd.getpwuid(7).pw_name}"
+        assert said() == f"store modified new ({store.id}) {who} old -> new"
+        served.call("DELETE", f"memory_stores/{store.id}")
+        assert said() == f"store deleted new ({store.id}) {who} new"
+        served.call("POST", "tasks", {"id": "t", "worker": "Ada"})
+        assert [said().split(" Ada ")[0] for _ in range(3)] == [
+            *("store created", "worker created", "task created"),
+        ]
+        served.call("POST", "tasks/t/end")
+        assert said().startswith("task ended Ada (memstore_")
+        key = served.call("POST", "keys", {"power": "person"})
+        served.call("POST", f"keys/{key['id']}/revoke")
+        assert said() == f"key created - {who} {key['id']}"
+        assert said() == f"key revoked - {who} {key['id']}"
 
 
 def test_watch_loses_and_repeats_no_row_when_the_daemon_restarts(tmp_path: Path) -> None:
@@ -118,7 +145,8 @@ def test_watch_says_why_it_cannot(tmp_path: Path, served: Served) -> None:
     with watching(served.config.workspace, "--since", "99999") as watch:
         code, err = watch.end()
         assert code == 5
-        assert "the newest is" in err
+        assert "--since 99999: there is no such change yet, the newest is " in err
+        assert "after" not in err
     (tmp_path / "other").mkdir()
     with watching(tmp_path / "other") as watch:
         assert watch.end()[0] == 3

@@ -219,6 +219,11 @@ class Client:
             )
         return live[0]["id"]
 
+    def others_called(self, name: str, store_id: str) -> list[str]:
+        """Return the ids of the living stores that have the name of a store that was made."""
+        rows = self.rows("memory_stores", limit=STORE_PAGE, name=name)
+        return [row["id"] for row in rows if row["id"] != store_id]
+
     def find_note(self, store_id: str, path: str, *, view: str = "basic") -> Json | None:
         """Return the note at a path or with an id, or None."""
         memories = ("memory_stores", store_id, "memories")

@@ -72,7 +72,9 @@ def serve(
     run.serve(chosen)
 
 
-@click.command("status", cls=Command)
+@click.command(
+    "status", cls=Command, short_help="Show how the daemon is; exit 0 only when all is alive."
+)
 def status() -> None:
     """Show how the daemon is; exit 0 only when it answers and every mount is alive."""
     found = session().client.get("status")
@@ -82,7 +84,9 @@ def status() -> None:
         raise Failure(Exit.ERROR, f"dead mounts: {', '.join(dead)}; restart the daemon")
 
 
-@click.command("doctor", cls=Command)
+@click.command(
+    "doctor", cls=Command, short_help="Look for what is wrong with daemon, mounts and machine."
+)
 def doctor() -> None:
     """Look for what is wrong with the daemon, its mounts and this machine; exit 0 if nothing is."""
     findings: list[str] = []
@@ -105,7 +109,9 @@ def doctor() -> None:
         raise click.exceptions.Exit(Exit.ERROR)
 
 
-@click.command("check", cls=Command)
+@click.command(
+    "check", cls=Command, short_help="Verify every record of the data; the daemon must be stopped."
+)
 def check() -> None:
     """Verify every record and invariant of the data, with the daemon stopped."""
     from daemon import offline
@@ -116,7 +122,11 @@ def check() -> None:
         raise click.exceptions.Exit(Exit.ERROR)
 
 
-@click.command("compact", cls=Command)
+@click.command(
+    "compact",
+    cls=Command,
+    short_help="Drop what was deleted and redacted; the daemon must be stopped.",
+)
 def compact() -> None:
     """Rewrite the data file without what was deleted and redacted, with the daemon stopped."""
     from daemon import offline

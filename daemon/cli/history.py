@@ -17,7 +17,7 @@ from memfs import ids
 _NONE: Json = {"id": "nothing", "content": ""}
 
 
-@click.command("log", cls=Command)
+@click.command("log", cls=Command, short_help="Show the versions of a note or of a whole store.")
 @click.argument("store", type=STORE)
 @click.argument("path", required=False, type=NOTE)
 @click.option("-n", "limit", type=click.IntRange(min=1), help="At most so many, the newest.")
@@ -54,6 +54,9 @@ def diff(store: str, path_or_version: str, version: tuple[str, ...]) -> None:
     store_id = client.store_id(store)
     old, new = _sides(client, store_id, path_or_version, version)
     lines = _unified(old, new, path_or_version)
+    for side in (old, new):
+        if side.get("redacted_at") is not None:
+            output.note(f"version {side['id']} was redacted: its text is gone, and counts as empty")
     if session().json:
         output.emit({"type": "diff", "old": old, "new": new, "diff": "".join(lines)}, list)
         return

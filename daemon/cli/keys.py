@@ -3,10 +3,13 @@
 import click
 
 from daemon.cli import output
-from daemon.cli.session import Group, session
+from daemon.cli.client import Client
+from daemon.cli.exits import Exit
+from daemon.cli.session import Failure, Group, session
+from memfs import ids
 
 
-@click.group("key", cls=Group)
+@click.group("key", cls=Group, short_help="API keys, needed over TCP.")
 def key_group() -> None:
     """API keys: needed over TCP (`memfs serve --listen`), useful for the right author anywhere."""
 
@@ -50,7 +53,9 @@ def create(who: str, name: str, scopes: tuple[str, ...]) -> None:
 @key_group.command("list")
 def list_keys() -> None:
     """List all keys; their secrets cannot be read back."""
-    rows = session().client.get("keys")["data"]
+    client = session().client
+    rows = client.get("keys")["data"]
+    names = {row["id"]: row["name"] for row in client.get("workers")["data"]}
     output.emit_rows(
         rows,
         lambda: output.table(
@@ -58,7 +63,7 @@ def list_keys() -> None:
             (
                 (
                     output.local_time(row["created_at"]),
-                    row["power"] + (f":{row['worker_id']}" if row["worker_id"] else ""),
+                    row["power"] + (f":{names[row['worker_id']]}" if row["worker_id"] else ""),
                     "all" if row["scopes"] is None else ",".join(row["scopes"]),
                     "revoked" if row["revoked_at"] else "valid",
                     row["id"],
@@ -70,9 +75,29 @@ def list_keys() -> None:
     )
 
 
-@key_group.command("revoke")
+@key_group.command("revoke", short_help="Make a key useless for good, by its id or name.")
 @click.argument("key")
 def revoke(key: str) -> None:
-    """Make a key useless for good, by its id."""
-    gone = session().client.post("keys", key, "revoke")
+    """Make a key useless for good, by its id or a name that no other valid key has."""
+    client = session().client
+    gone = client.post("keys", _key_id(client, key), "revoke")
     output.emit(gone, lambda: [f"revoked {gone['id']}"])
+
+
+def _key_id(client: Client, key: str) -> str:
+    """Return the id of a key given by id or name; of several of that name the one that is valid."""
+    if ids.has_shape(key, "apikey_"):
+        return key
+    found = [row for row in client.get("keys")["data"] if row["name"] == key]
+    valid = [row for row in found if row["revoked_at"] is None] or found[-1:]
+    if not valid:
+        raise Failure(
+            Exit.NOT_FOUND, f"no key has the id or name {key!r}: list them with `memfs key list`"
+        )
+    if len(valid) > 1:
+        those = ", ".join(row["id"] for row in valid)
+        raise Failure(
+            Exit.CONFLICT,
+            f"{len(valid)} valid keys are called {key!r}: name one by its id ({those})",
+        )
+    return valid[0]["id"]

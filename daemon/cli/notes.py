@@ -61,7 +61,7 @@ def cat(store: str, path_or_version: str, version: str | None) -> None:
         output.write(found["content"])
 
 
-@click.command("put", cls=Command)
+@click.command("put", cls=Command, short_help="Write a note's text from standard input.")
 @click.argument("store", type=STORE)
 @click.argument("path", type=NOTE)
 @click.option("--if-sha256", metavar="HASH", help="Only if the note's text has this sha256.")
@@ -81,7 +81,7 @@ def put(store: str, path: str, if_sha256: str | None, if_absent: bool) -> None:
     raise Failure(Exit.CONFLICT, f"{where} comes and goes because others write it: try again")
 
 
-@click.command("rm", cls=Command)
+@click.command("rm", cls=Command, short_help="Delete a note; its history stays.")
 @click.argument("store", type=STORE)
 @click.argument("path", type=NOTE)
 @click.option("--if-sha256", metavar="HASH", help="Only if the note's text has this sha256.")
@@ -114,7 +114,7 @@ def note_group() -> None:
     """Put notes away, bring them back, remove them for good."""
 
 
-@note_group.command("archive")
+@note_group.command("archive", short_help="Take a note out of the store's tree, and keep it.")
 @click.argument("store", type=STORE)
 @click.argument("path", type=NOTE)
 @click.option("--reason", default="archived by hand", show_default=True)
@@ -150,7 +150,7 @@ def list_archived(store: str) -> None:
     )
 
 
-@note_group.command("unarchive")
+@note_group.command("unarchive", short_help="Bring an archived note back to its path.")
 @click.argument("store", type=STORE)
 @click.argument("path_or_id", type=NOTE)
 def unarchive(store: str, path_or_id: str) -> None:
@@ -171,7 +171,7 @@ def unarchive(store: str, path_or_id: str) -> None:
     output.emit(back, lambda: [f"brought back {back['path']}"])
 
 
-@note_group.command("purge")
+@note_group.command("purge", short_help="Remove a note with its whole history for good.")
 @click.argument("store", type=STORE)
 @click.argument("path_or_id", type=NOTE)
 @yes_option

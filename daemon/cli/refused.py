@@ -3,7 +3,7 @@
 import click
 
 from daemon.cli import output
-from daemon.cli.client import VERSION_PAGE, absolute
+from daemon.cli.client import STORE_PAGE, VERSION_PAGE, Json, absolute
 from daemon.cli.complete import NOTE, STORE
 from daemon.cli.confirm import ask_before, yes_option
 from daemon.cli.people import People
@@ -12,7 +12,7 @@ from daemon.cli.session import Group, session
 _NUMBER = click.IntRange(min=1)
 
 
-@click.group("refused", cls=Group)
+@click.group("refused", cls=Group, short_help="Texts that could not be saved.")
 def refused_group() -> None:
     """Texts that could not be saved, because somebody else's change came first.
 
@@ -21,30 +21,38 @@ def refused_group() -> None:
 
 
 @refused_group.command("list")
-@click.argument("store", type=STORE)
-def list_refused(store: str) -> None:
-    """List the refused texts of a store, newest first."""
+@click.argument("store", type=STORE, required=False)
+def list_refused(store: str | None) -> None:
+    """List the refused texts of a store, or of all, newest first."""
     client = session().client
-    store_id = client.store_id(store)
-    rows = list(client.rows("memory_stores", store_id, "refused_texts", limit=VERSION_PAGE))
+    if store is None:
+        listed = client.rows("memory_stores", limit=STORE_PAGE, include_archived=True)
+        stores = {row["id"]: row["name"] for row in listed}
+    else:
+        stores = {client.store_id(store): store}
+    rows = [
+        row
+        for one in stores
+        for row in client.rows("memory_stores", one, "refused_texts", limit=VERSION_PAGE)
+    ]
+    if store is None:
+        rows.sort(key=lambda row: row["created_at"], reverse=True)
     people = People(client)
-    output.emit_rows(
-        rows,
-        lambda: output.table(
-            ("NUMBER", "TIME", "BYTES", "BY", "PATH", "REASON"),
-            (
-                (
-                    row["number"],
-                    output.local_time(row["created_at"]),
-                    row["content_size_bytes"],
-                    people.name(row["created_by"]),
-                    row["path"],
-                    row["reason"],
-                )
-                for row in rows
-            ),
-        ),
-    )
+    head = ("NUMBER", "TIME", "BYTES", "BY", "PATH", "REASON")
+
+    def line(row: Json) -> tuple[object, ...]:
+        cells = (
+            row["number"],
+            output.local_time(row["created_at"]),
+            row["content_size_bytes"],
+            people.name(row["created_by"]),
+            row["path"],
+            row["reason"],
+        )
+        return cells if store is not None else (stores[row["memory_store_id"]], *cells)
+
+    named = head if store is not None else ("STORE", *head)
+    output.emit_rows(rows, lambda: output.table(named, map(line, rows)))
 
 
 @refused_group.command("show")
@@ -60,7 +68,7 @@ def show(store: str, number: int) -> None:
         output.write(found["content"])
 
 
-@refused_group.command("keep")
+@refused_group.command("keep", short_help="Make a refused text a new note at a free PATH.")
 @click.argument("store", type=STORE)
 @click.argument("number", type=_NUMBER)
 @click.argument("path", type=NOTE)

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from daemon.cli.exits import Exit, of_status
-from memfs.errors import MemfsError, Unavailable
+from memfs.errors import InUse, MemfsError, Unavailable
 
 if TYPE_CHECKING:
     from daemon.cli.client import Client
@@ -164,8 +164,12 @@ class Root(Group):
 
 
 def _status_of(error: MemfsError) -> int:
-    """Return an error's status; one that no daemon answered says nothing of a daemon."""
-    return 500 if isinstance(error, Unavailable) else error.status
+    """Return an error's status; one that no daemon answered says nothing of a daemon.
+
+    But for that which says that one runs.
+    """
+    is_ours = isinstance(error, Unavailable) and not isinstance(error, InUse)
+    return 500 if is_ours else error.status
 
 
 def _as_asked(error: click.UsageError, words: tuple[str, ...]) -> click.ClickException:

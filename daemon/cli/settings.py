@@ -11,7 +11,9 @@ from daemon.cli.session import Command, Failure, Session, session
 from daemon.config import Config
 
 
-@click.command("config", cls=Command)
+@click.command(
+    "config", cls=Command, short_help="Show every setting with its value, default and source."
+)
 def config() -> None:
     """Show every setting with its value, default and source; nothing can be changed here.
 
@@ -61,5 +63,5 @@ def _lines(rows: list[dict[str, Any]], running: bool) -> list[str]:
 
 def _shown(value: object) -> str:
     if isinstance(value, list):
-        return " ".join(map(str, value)) or "none"  # pyright: ignore[reportUnknownArgumentType]
-    return str(value)
+        value = " ".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType]
+    return "-" if value in (None, "") else str(value)

@@ -3,7 +3,7 @@
 import click
 
 from daemon.cli import output
-from daemon.cli.client import STORE_PAGE, Json
+from daemon.cli.client import STORE_PAGE, Client, Json
 from daemon.cli.complete import STORE
 from daemon.cli.confirm import ask_before, yes_option
 from daemon.cli.session import Group, session
@@ -21,8 +21,10 @@ def store_group() -> None:
 def create(name: str, description: str | None, metadata: tuple[str, ...]) -> None:
     """Make an empty store."""
     body: Json = {"name": name, "description": description, "metadata": _labels(metadata) or None}
-    made = session().client.post("memory_stores", body=body)
+    client = session().client
+    made = client.post("memory_stores", body=body)
     output.emit(made, lambda: [made["id"]])
+    note_twins(client, name, made["id"])
 
 
 @store_group.command("list")
@@ -66,7 +68,7 @@ def update(
     output.emit(changed, lambda: _fields(changed))
 
 
-@store_group.command("archive")
+@store_group.command("archive", short_help="Make a store read-only for good.")
 @click.argument("store", type=STORE)
 def archive(store: str) -> None:
     """Make a store read-only for good; it no longer counts towards the limit."""
@@ -86,6 +88,16 @@ def delete(store: str, yes: bool) -> None:
     ask_before(f"delete {name} with all its notes ({found['memory_count']}) and versions", yes=yes)
     gone = client.delete("memory_stores", found["id"])
     output.emit(gone, lambda: [f"deleted {gone['id']}"])
+
+
+def note_twins(client: Client, name: str, store_id: str) -> None:
+    """Say that a store that was made has the name of another living one, if it has."""
+    others = client.others_called(name, store_id)
+    if others:
+        output.note(
+            f"other living stores are called {name!r}, too ({', '.join(others)}): name this one by "
+            f"its id, {store_id}, or rename it with `memfs store update {store_id} --name NAME`"
+        )
 
 
 def _labels(given: tuple[str, ...]) -> dict[str, str]:

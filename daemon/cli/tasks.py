@@ -10,7 +10,7 @@ from daemon.cli.complete import STORE, TASK, WORKER
 from daemon.cli.session import Group, session
 
 
-@click.group("task", cls=Group)
+@click.group("task", cls=Group, short_help="Tasks: runs of a worker, with stores mounted.")
 def task_group() -> None:
     """Tasks: runs of a worker, with memory stores mounted in their folder."""
 
@@ -101,14 +101,17 @@ def _made(worker: str, others: list[str]) -> str:
 @click.option("--all", "ended", is_flag=True, help="Ended ones too.")
 def list_tasks(ended: bool) -> None:
     """List the tasks, newest first."""
-    rows = list(session().client.rows("tasks", limit=STORE_PAGE, include_ended=ended))
+    client = session().client
+    rows = list(client.rows("tasks", limit=STORE_PAGE, include_ended=ended))
+    names = {row["id"]: row["name"] for row in client.get("workers")["data"]}
     output.emit_rows(
         rows,
         lambda: output.table(
-            ("ID", "CREATED", "STATE", "STORES"),
+            ("ID", "WORKER", "CREATED", "STATE", "STORES"),
             (
                 (
                     row["id"],
+                    names.get(row["worker_id"], row["worker_id"]),
                     output.local_time(row["created_at"]),
                     "live" if row["ended_at"] is None else "ended",
                     ", ".join(attached["name"] for attached in row["resources"]),

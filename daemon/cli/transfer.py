@@ -13,11 +13,12 @@ from daemon.cli import output
 from daemon.cli.client import Json
 from daemon.cli.exits import Exit
 from daemon.cli.session import Command, Failure, session
+from daemon.cli.stores import note_twins
 
 _PART_BYTES = 2**18
 
 
-@click.command("export", cls=Command)
+@click.command("export", cls=Command, short_help="Write a store as a tar of plain files.")
 @click.argument("store")
 @click.option("-o", "--output", "target", metavar="FILE", help="Write there. [default: stdout]")
 @click.option("--versions", is_flag=True, help="The texts of older versions, too.")
@@ -45,7 +46,11 @@ def export(store: str, target: str | None, versions: bool) -> None:
         output.emit(answer, lambda: [f"{written} bytes -> {target}"])
 
 
-@click.command("import", cls=Command)
+@click.command(
+    "import",
+    cls=Command,
+    short_help="Bring the notes of a tar into a new store or one that exists.",
+)
 @click.argument("file")
 @click.option("--into", metavar="STORE", help="Into this store; all or nothing.")
 @click.option("--name", help="Into a new store of this name. [default: the exported one's]")
@@ -70,11 +75,13 @@ def import_(file: str, into: str | None, name: str | None, replace: bool) -> Non
             *route, parts=_parts(source, advance), name=name, replace=replace or None
         )
     output.emit(done, lambda: [_summary(done)])
+    if into is None:
+        note_twins(client, done["memory_store_name"], done["memory_store_id"])
 
 
 def _summary(done: Json) -> str:
     counts = [f"{done[word]} {word}" for word in ("created", "replaced", "unchanged")]
-    return f"{done['memory_store_id']}: {', '.join(counts)}"
+    return f"{done['memory_store_name']} ({done['memory_store_id']}): {', '.join(counts)}"
 
 
 def _parts(source: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:

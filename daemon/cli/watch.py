@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import click
 
 from daemon.cli import output
-from daemon.cli.client import Client, Json
+from daemon.cli.client import STORE_PAGE, Client, Json
 from daemon.cli.exits import Exit
 from daemon.cli.people import People
 from daemon.cli.session import Command, Failure, session
@@ -24,7 +24,7 @@ class _Closed(Exception):
     """Nobody reads our output any more."""
 
 
-@click.command("watch", cls=Command)
+@click.command("watch", cls=Command, short_help="Show changes as they happen, until Ctrl-C.")
 @click.argument("stores", metavar="[STORE]...", nargs=-1)
 @click.option(
     "--since",
@@ -38,15 +38,49 @@ def watch(stores: tuple[str, ...], since: int | None) -> None:
     Waits for a daemon that restarts and goes on where it was. With --json one object a line.
     """
     client = session().client
+    _check_since(client, since)
     wanted = [client.store_id(store) for store in stores]
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            people = People(client)
+            people, names = People(client), _Stores(client)
             for change in _changes(client, wanted, since):
-                _show(change, people)
+                _show(change, people, names)
         except (_Closed, BrokenPipeError):
             # what Python still flushes at its end has no reader either
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _check_since(client: Client, since: int | None) -> None:
+    """Say in the words of this command what the daemon would say in its own."""
+    newest: int = client.get("status")["seq"] if since else 0
+    if since is not None and since > newest:
+        raise Failure(
+            Exit.REFUSED,
+            f"--since {since}: there is no such change yet, the newest is {newest}; give that or a "
+            "smaller number, or leave --since out to begin with the next",
+        )
+
+
+class _Stores:
+    """What the stores are called, and were before."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        rows = client.rows("memory_stores", limit=STORE_PAGE, include_archived=True)
+        self._names: dict[str, str] = {row["id"]: row["name"] for row in rows}
+
+    def name(self, store_id: str) -> str | None:
+        """Return a store's name, None if it was gone before anybody asked."""
+        if store_id not in self._names:
+            self.refresh(store_id)
+        return self._names.get(store_id)
+
+    def refresh(self, store_id: str) -> str | None:
+        """Ask anew; return the name that the store had before, if it had another."""
+        before = self._names.get(store_id)
+        with contextlib.suppress(Failure):  # gone, or the daemon is: the old name will do
+            self._names[store_id] = self._client.get("memory_stores", store_id)["name"]
+        return before if before != self._names.get(store_id) else None
 
 
 def _changes(client: Client, stores: list[str], since: int | None) -> Iterator[Json]:
@@ -83,23 +117,40 @@ def _check_reader() -> None:
             raise _Closed
 
 
-def _show(change: Json, people: People) -> None:
+def _show(change: Json, people: People, stores: _Stores) -> None:
     if session().json:
         click.echo(json.dumps(change), color=True)
     else:
-        output.say("  ".join(_columns(change, people)))
+        output.say("  ".join(_columns(change, people, stores)))
     sys.stdout.flush()
 
 
-def _columns(change: Json, people: People) -> list[str]:
+def _columns(change: Json, people: People, stores: _Stores) -> list[str]:
     where = change["path"] or change["subject"] or "-"
-    if change["old_path"]:
-        where = f"{change['old_path']} -> {where}"
+    old, store_id = change["old_path"], change["memory_store_id"]
+    if change["kind"] == "store":
+        old = stores.refresh(store_id)
+        where = stores.name(store_id) or "-"
     return [
         f"{change['seq']:>7}",
         output.local_time(change["at"]),
-        f"{change['operation'] or change['kind']:<10}",
-        change["memory_store_id"] or "-",
+        f"{_what(change):<14}",
+        _store(store_id, stores),
         people.name(change["actor"]),
-        where,
+        f"{old} -> {where}" if old else where,
     ]
+
+
+def _what(change: Json) -> str:
+    """Return `modified` of a note, `task ended` of what is none, or the kind alone."""
+    kind, done = change["kind"], change["operation"]
+    if done is None:
+        return kind
+    return done if kind in ("note", "archive") else f"{kind} {done}"
+
+
+def _store(store_id: str | None, stores: _Stores) -> str:
+    if store_id is None:
+        return "-"
+    name = stores.name(store_id)
+    return store_id if name is None else f"{name} ({store_id})"

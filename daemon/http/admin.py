@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from daemon.http import wire
 from daemon.http.door import Person, Sees, scope
-from memfs.engine import credentials
+from memfs.engine import credentials, holders
 from memfs.engine.service import Txn
 
 open_router = APIRouter(tags=["daemon (ours)"])
@@ -56,13 +56,23 @@ async def list_secrets(door: Sees) -> Response:
     return wire.reply(await door.service.scan(read))
 
 
-@router.post("/v1/secrets", response_model=wire.Secret, openapi_extra=wire.takes(wire.CreateSecret))
+@router.post(
+    "/v1/secrets", response_model=wire.NewSecret, openapi_extra=wire.takes(wire.CreateSecret)
+)
 async def add_secret(door: Person, request: Request) -> Response:
-    """Register a credential: from now on no text that holds it is accepted."""
+    """Register a credential: from now on no text that holds it is accepted.
+
+    What holds it already is named (ours); nothing of that is changed.
+    """
     body = await wire.decode(request, wire.CreateSecret)
     made = await door.commit(credentials.add, body.name, body.secret)
     door.service.refresh_scanner()
-    return wire.reply(wire.secret(made.name, made.created_at))
+
+    def read(txn: Txn) -> bytes:
+        shape = wire.secret(made.name, made.created_at)
+        return wire.encode(wire.new_secret(shape, holders.find(txn, made)))
+
+    return wire.reply(await door.service.scan(read))
 
 
 @router.delete("/v1/secrets/{name:path}", response_model=wire.Gone)

@@ -36,7 +36,9 @@ Kind = Literal[
     "refused",
     "key",
 ]
-Operation = Literal["created", "modified", "deleted", "archived", "unarchived"]  # of note, archive
+Operation = Literal[
+    "created", "modified", "deleted", "archived", "unarchived", "ended", "revoked"
+]  # of note, archive, store, worker, task, key; the last four only where it is certain
 
 
 class Change(BaseModel):

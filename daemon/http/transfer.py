@@ -84,6 +84,7 @@ class Imported(BaseModel):
 
     type: Literal["import"] = "import"
     memory_store_id: str
+    memory_store_name: str
     created: int
     replaced: int
     unchanged: int
@@ -146,6 +147,7 @@ def _reply(done: transfer.Outcome) -> Response:
     return wire.reply(
         Imported(
             memory_store_id=done.store.id,
+            memory_store_name=done.store.name,
             created=done.created,
             replaced=done.replaced,
             unchanged=done.unchanged,

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from memfs import limits, types
+from memfs.engine import holders
 from memfs.errors import Invalid, MemfsError, PathConflict, RateLimited
 
 S = TypeVar("S", bound=BaseModel)
@@ -25,6 +26,12 @@ FULL_PER_PAGE = 20  # a page with texts holds at most 2 MiB of them
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN_ERRORS = 3
+SHOWN_HOLDERS = 100
+_REMEDY = (
+    "it was there before it was registered: write those notes without it or delete them, redact "
+    "every older version that holds it and discard the refused texts that do; then stop the "
+    "daemon and run `memfs compact`"
+)
 
 Stamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
@@ -164,6 +171,26 @@ class Secret(BaseModel):
     type: Literal["secret"] = "secret"
     name: str
     created_at: Stamp
+
+
+class SecretHolder(BaseModel):
+    """A note that holds a credential, or a refused text, which is no note."""
+
+    memory_store_id: str
+    memory_store_name: str
+    path: str  # the last one that is known
+    memory_id: str | None  # null: a refused text
+    current: bool  # its text now, not only an older one
+    older_versions: int  # that hold it
+    refused_text: int | None  # its number
+
+
+class NewSecret(Secret):
+    """A credential just registered, and what held it before."""
+
+    held_by: Annotated[list[SecretHolder], Field(description="The first 100, current ones first.")]
+    held_by_count: int
+    remedy: str | None
 
 
 class Page(BaseModel, Generic[T]):
@@ -314,6 +341,28 @@ def worker(who: types.Worker, own: types.Store) -> Worker:
 def secret(name: str, created_at: types.Time) -> Secret:
     """Return a registered credential's shape."""
     return Secret(name=name, created_at=stamp(created_at))
+
+
+def new_secret(made: Secret, found: Sequence[holders.Holder]) -> NewSecret:
+    """Return a registered credential's shape with what holds it and what to do about that."""
+    ordered = sorted(found, key=lambda one: not one.current)
+    return NewSecret(
+        **dict(made),
+        held_by=[
+            SecretHolder(
+                memory_store_id=one.store.id,
+                memory_store_name=one.store.name,
+                path=one.path,
+                memory_id=one.note_id,
+                current=one.current,
+                older_versions=one.versions,
+                refused_text=one.refused,
+            )
+            for one in ordered[:SHOWN_HOLDERS]
+        ],
+        held_by_count=len(ordered),
+        remedy=_REMEDY if ordered else None,
+    )
 
 
 def encode(shape: BaseModel) -> bytes:

@@ -4,7 +4,7 @@ A row names nodes; what it says to others is read here, when it is sent: from ve
 what was redacted, purged or has expired since shows no path.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 from memfs import ids
@@ -15,15 +15,20 @@ from memfs.store import keys as rows
 from memfs.store.env import Txn
 from memfs.store.records import NODE, REFUSED, STORE, VERSION
 from memfs.types import (
+    NO_NODE,
     Access,
     Caller,
     Change,
     ChangeKind,
+    Key,
     Node,
     Operation,
     Power,
     Seq,
+    Store,
     StoreNo,
+    Task,
+    Time,
     Version,
 )
 
@@ -91,7 +96,8 @@ def _is_seen(txn: Txn, caller: Caller, reached: dict[StoreNo, Access] | None, ro
         case ChangeKind.WORKER:
             return row.subject == caller.worker
         case ChangeKind.TASK:  # its row is in its worker's own store, which others may attach
-            return tasks.get(txn, row.subject).worker_id == caller.worker
+            task = tasks.find(txn, row.subject)  # it may have been deleted since
+            return task is not None and task.worker_id == caller.worker
         case _:
             return row.store in reached
 
@@ -125,11 +131,50 @@ def _event(txn: Txn, row: Change) -> Event:
             return event._replace(note_id=note_id, version_id=row.subject)
         case ChangeKind.PURGE:
             return event._replace(note_id=row.subject)
+        case ChangeKind.STORE:
+            return event._replace(what=_of_store(row, store))
+        case ChangeKind.WORKER:
+            return event._replace(what="created")  # nothing else happens to one
+        case ChangeKind.TASK:
+            return event._replace(what=_of_task(row, tasks.find(txn, row.subject)))
+        case ChangeKind.KEY:
+            key = keys.by_id(txn, row.subject)
+            return event if key is None else event._replace(what=_of_key(row, key))
         case ChangeKind.REFUSED:
             kept = REFUSED.get(txn, rows.in_store(row.store, int(row.subject)))
             return event if kept is None else event._replace(path=kept.path)
         case _:
             return event
+
+
+def _of_store(row: Change, store: Store | None) -> str | None:
+    if row.node == NO_NODE:
+        return "deleted"
+    if store is None:
+        return None
+    stamps = {"created": store.created_at, "archived": store.archived_at}
+    return _only(row.at, stamps, "modified")
+
+
+def _of_task(row: Change, task: Task | None) -> str | None:
+    if task is None:
+        return None
+    stamps = {"created": task.created_at, "ended": task.ended_at, "deleted": task.deleted_at}
+    if task.ended_at == task.deleted_at:  # a live one was deleted, which is one row
+        del stamps["ended"]
+    return _only(row.at, stamps, "modified")
+
+
+def _of_key(row: Change, key: Key) -> str | None:
+    return _only(row.at, {"created": key.created_at, "revoked": key.revoked_at}, None)
+
+
+def _only(at: Time, stamps: Mapping[str, Time | None], otherwise: str | None) -> str | None:
+    """Return what happened at a time: what bears that stamp, None if several things do."""
+    found = [what for what, stamp in stamps.items() if stamp == at]
+    if len(found) > 1:
+        return None
+    return found[0] if found else otherwise
 
 
 def _of_note(txn: Txn, event: Event) -> Event:

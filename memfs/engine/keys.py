@@ -70,6 +70,11 @@ def check_valid(txn: Txn, caller: Caller) -> None:
         raise Unauthenticated("this key was revoked: make one with `memfs key create`")
 
 
+def by_id(txn: Txn, key_id: str) -> Key | None:
+    """Return the key with that id, also a revoked one."""
+    return next((key for _, key in KEY.scan(txn) if key.id == key_id), None)
+
+
 def everything(txn: Txn) -> Iterator[Key]:
     """Yield every key, revoked ones too, in the order of making."""
     yield from sorted((key for _, key in KEY.scan(txn)), key=lambda key: (key.created_at, key.id))

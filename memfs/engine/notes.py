@@ -318,8 +318,13 @@ def restore(
     """
     version = versions.get(txn, store_id, version_id)
     stores.check_live(stores.by_no(txn, version.store))
+    if version.redacted_at is not None:
+        raise Invalid(
+            f"version {version.id} was redacted and its text is gone for good: restore another "
+            "version of the note, see `memfs log`"
+        )
     if version.sha256 is None or version.path is None:
-        raise Invalid(f"version {version.id} has no text to restore: choose an older one")
+        raise Invalid(f"version {version.id} is the deletion: restore the version before it")
     text = screen(content.get(txn, version.sha256), scanner)
     if NODE.get(txn, keys.node(version.node)) is None:
         return create(txn, caller, now, store_id, NotePath(version.path), text)

@@ -332,7 +332,7 @@ def _digest(data: bytes, salt: bytes) -> bytes:
     return blake2b(data, digest_size=32, salt=salt).digest()
 
 
-class _Registered:
+class Registered:
     """Finds one registered credential."""
 
     def __init__(self, record: SecretRecord) -> None:
@@ -342,6 +342,7 @@ class _Registered:
         self.candidates = re.compile(b"%b(?=%b)" % (first, b"".join(others))).finditer
 
     def found_in(self, data: bytes) -> bool:
+        """Return whether a text holds it."""
         length, salt, digest = self.record.length, self.record.salt, self.record.digest
         return any(
             _digest(data[match.start() : match.start() + length], salt) == digest
@@ -358,7 +359,7 @@ class Scanner:
     """Finds credentials: the registered ones of *records*, and the known shapes."""
 
     def __init__(self, records: tuple[SecretRecord, ...] = ()) -> None:
-        self._registered = tuple(map(_Registered, records))
+        self._registered = tuple(map(Registered, records))
         self._context = max([_CONTEXT, *(record.length for record in records)])
 
     def find(self, data: bytes | bytearray | memoryview) -> str | None:
@@ -396,11 +397,16 @@ def screen(data: bytes, scanner: Scanner) -> Text:
             f"the text is not UTF-8 at byte {error.start}; a note holds text, not binary data"
         ) from None
     if (name := scanner.find(data)) is not None:
-        raise SecretRefused(
-            f"the text seems to hold a credential ({name}); leave the credential out and write "
-            "where it is kept"
-        )
+        raise refusal(name)
     return Text(data, Sha256(sha256(data).hexdigest()))
+
+
+def refusal(name: str) -> SecretRefused:
+    """Return what every door says of a text in which the detector *name* fired."""
+    return SecretRefused(
+        f"the text seems to hold a credential ({name}); leave the credential out and write where "
+        "it is kept"
+    )
 
 
 def can_become_utf8(data: bytes) -> bool:

@@ -206,7 +206,7 @@ def delete(txn: Txn, caller: Caller, now: Time, store_id: str) -> Store:
         txn.delete(table, key)
     if store.archived_at is None:
         _count_live(txn, store, -1)
-    _record(txn, caller, now, store)
+    _record(txn, caller, now, store, deleted=True)
     return store
 
 
@@ -323,6 +323,6 @@ def _count_live(txn: Txn, store: Store, by: int) -> None:
         txn.put("meta", b"live_shared", keys.pack_u64(txn.counter("live_shared") + by))
 
 
-def _record(txn: Txn, caller: Caller, now: Time, store: Store) -> None:
-    kind = ChangeKind.STORE
-    log.record(txn, caller, now, kind, store.no, subject=store.id, node=store.root)
+def _record(txn: Txn, caller: Caller, now: Time, store: Store, *, deleted: bool = False) -> None:
+    node = NO_NODE if deleted else store.root  # FORMAT: Change log
+    log.record(txn, caller, now, ChangeKind.STORE, store.no, subject=store.id, node=node)

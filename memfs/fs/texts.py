@@ -10,7 +10,7 @@ import trio
 from memfs import limits
 from memfs.engine import files, refused, tree
 from memfs.engine.files import Save
-from memfs.engine.secrets import can_become_utf8
+from memfs.engine.secrets import can_become_utf8, refusal
 from memfs.errors import (
     InvalidText,
     MemfsError,
@@ -92,7 +92,7 @@ class Texts:
                 if found is not None:
                     buffer[offset : offset + len(covered)] = covered
                     del buffer[length:]
-                    raise _secret(found)
+                    raise refusal(found)
             except MemfsError as error:
                 self._refuse_write(fh, handle, error)
                 raise
@@ -500,10 +500,6 @@ def _is_due(fh: int, file: File) -> bool:
 
 def _too_long() -> TextTooLong:
     return TextTooLong(f"a note holds at most {limits.NOTE_BYTES} bytes: split it")
-
-
-def _secret(name: str) -> SecretRefused:
-    return SecretRefused(f"the text holds a credential ({name}): keep it out of memory")
 
 
 def _overwrite(buffer: bytearray, offset: int, data: bytes) -> None:

@@ -15,7 +15,7 @@ from typing import NoReturn, Self, cast
 
 import lmdb
 
-from memfs.errors import Corrupt, FormatTooNew, NoSpace, Unavailable
+from memfs.errors import Corrupt, FormatTooNew, InUse, NoSpace
 from memfs.store import keys, upgrade
 
 FORMAT = 3  # FORMAT.md's version; a change there comes with an upgrade here
@@ -165,7 +165,7 @@ class Env:
     def __init__(self, path: Path, map_size_bytes: int = MAP_SIZE_BYTES) -> None:
         """Open or create the environment in the folder *path*.
 
-        Raises: Unavailable (another process holds it, named), FormatTooNew, NoSpace.
+        Raises: InUse (another process holds it, named), FormatTooNew, NoSpace.
         """
         self.path = path.resolve()
         self.map_size_bytes = map_size_bytes
@@ -284,8 +284,9 @@ class _Lock:
         except BlockingIOError:
             pid = os.pread(self._fd, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._fd)
-            raise Unavailable(
-                f"{path.parent} is in use by process {pid}: stop it, or use another workspace"
+            raise InUse(
+                f"{path.parent} is in use by process {pid}: stop the daemon first (Ctrl-C where it "
+                f"runs, or `kill {pid}`)"
             ) from None
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
