@@ -135,6 +135,21 @@ def test_an_agent_gets_the_rows_of_stores_it_reaches_now_and_nothing_of_others(
     assert {"KEY", "TASK"} < {event.change.kind.name for event in everybody}
 
 
+def test_rows_of_a_deleted_task_are_still_its_own_workers(engine: Engine) -> None:
+    engine.commit(tasks.create, "Ada", [], "gone")
+    engine.commit(tasks.create, "Bob", [], "others")
+    callers = {
+        name: keys.caller_of(engine.commit(keys.create, Power.AGENT, "k", name)[0])
+        for name in ("Ada", "Bob")
+    }
+    engine.commit(tasks.delete, "gone")
+    seen = {
+        name: [event.change.subject for event in rows(engine, caller)]
+        for name, caller in callers.items()
+    }
+    assert (seen["Ada"].count("gone"), seen["Bob"].count("gone")) == (2, 0)
+
+
 def test_a_revoked_key_gets_nothing_more(engine: Engine) -> None:
     key, _ = engine.commit(keys.create, Power.PERSON)
     caller = keys.caller_of(key)

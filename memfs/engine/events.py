@@ -91,7 +91,8 @@ def _is_seen(txn: Txn, caller: Caller, reached: dict[StoreNo, Access] | None, ro
         case ChangeKind.WORKER:
             return row.subject == caller.worker
         case ChangeKind.TASK:  # its row is in its worker's own store, which others may attach
-            return tasks.get(txn, row.subject).worker_id == caller.worker
+            task = tasks.find(txn, row.subject)  # one that was deleted since, too
+            return task is not None and task.worker_id == caller.worker
         case _:
             return row.store in reached
 
