@@ -102,10 +102,9 @@ def test_an_agent_gets_the_rows_of_stores_it_reaches_now_and_nothing_of_others(
     own_of_ada = mine.attachments[0].store_id
     engine.commit(tasks.create, "Bob", [tasks.Wanted(own_of_ada)], "theirs")
     engine.commit(tasks.create, "Bob", [], "others")
-    key, _ = engine.commit(keys.create, Power.AGENT, "k", "Ada")
+    ada = keys.caller_of(*engine.commit(keys.create, Power.AGENT, "k", "Ada"))
     for store in (shared, foreign):
         engine.commit(notes.create, store.id, paths.parse("/n"), text("1"))
-    ada = keys.caller_of(key)
 
     def seen() -> set[tuple[str, str | None, str]]:
         return {
@@ -127,8 +126,8 @@ def test_an_agent_gets_the_rows_of_stores_it_reaches_now_and_nothing_of_others(
     engine.commit(tasks.end, "mine")
     assert seen() == own
     # Bob attaches Ada's store: her rows there, not her tasks
-    bob, _ = engine.commit(keys.create, Power.AGENT, "k", "Bob")
-    theirs = rows(engine, keys.caller_of(bob))
+    bob = keys.caller_of(*engine.commit(keys.create, Power.AGENT, "k", "Bob"))
+    theirs = rows(engine, bob)
     assert "mine" not in [event.change.subject for event in theirs]
     assert mine.worker_id not in [event.change.subject for event in theirs]
     everybody = rows(engine, Caller(Actor("api_actor", "x"), power=Power.READONLY))
@@ -139,7 +138,7 @@ def test_rows_of_a_deleted_task_are_still_its_own_workers(engine: Engine) -> Non
     engine.commit(tasks.create, "Ada", [], "gone")
     engine.commit(tasks.create, "Bob", [], "others")
     callers = {
-        name: keys.caller_of(engine.commit(keys.create, Power.AGENT, "k", name)[0])
+        name: keys.caller_of(*engine.commit(keys.create, Power.AGENT, "k", name))
         for name in ("Ada", "Bob")
     }
     engine.commit(tasks.delete, "gone")
@@ -151,8 +150,8 @@ def test_rows_of_a_deleted_task_are_still_its_own_workers(engine: Engine) -> Non
 
 
 def test_a_revoked_key_gets_nothing_more(engine: Engine) -> None:
-    key, _ = engine.commit(keys.create, Power.PERSON)
-    caller = keys.caller_of(key)
+    key, secret = engine.commit(keys.create, Power.PERSON)
+    caller = keys.caller_of(key, secret)
     assert rows(engine, caller)
     engine.commit(keys.revoke, key.id)
     with pytest.raises(Unauthenticated):

@@ -53,7 +53,7 @@ async def list_secrets(door: Sees) -> Response:
         rows = [wire.secret(one.name, one.created_at) for one in credentials.everything(txn)]
         return wire.encode(wire.Page(data=rows, next_page=None))
 
-    return wire.reply(await door.service.scan(read))
+    return wire.reply(await door.scan(read))
 
 
 @router.post("/v1/secrets", response_model=wire.Secret, openapi_extra=wire.takes(wire.CreateSecret))

@@ -41,7 +41,7 @@ class Callers:
             return entrance.owner
         found = self._service.view(keys.find, secret) if secret else None
         if found is not None:
-            return keys.caller_of(found)
+            return keys.caller_of(found, secret)
         self._failures.note(entrance.peer)
         if secret:
             raise Unauthenticated(

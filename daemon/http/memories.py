@@ -75,7 +75,7 @@ async def list_memories(
         next_page = door.cursors.seal(position, listing)
         return wire.encode(wire.Page[Row](data=rows, next_page=next_page))
 
-    return wire.reply(await door.service.scan(read))
+    return wire.reply(await door.scan(read))
 
 
 @router.get("/{memory_id}", response_model=wire.Memory | wire.ArchivedMemory)

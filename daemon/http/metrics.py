@@ -139,4 +139,4 @@ async def metrics(door: Sees, request: Request) -> Response:
     def read(txn: Txn) -> bytes:
         return numbers.text(seq, counts.read(txn), status)
 
-    return Response(await door.service.scan(read), media_type=CONTENT_TYPE_LATEST)
+    return Response(await door.scan(read), media_type=CONTENT_TYPE_LATEST)
