@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from daemon.http.bounds import Bounds
+from memfs import ids
 from memfs.engine import events, files, keys, notes, stores, tasks, versions
 from memfs.engine import path as paths
 from memfs.engine.service import Txn
@@ -274,6 +275,55 @@ def test_a_stream_of_some_stores_leaves_out_all_else(served: Served, store: ASto
     with streaming(served, after=first, memory_store_id=[store.id, third.id]) as stream:
         assert [stream.event()["memory_store_id"] for _ in range(2)] == [store.id, third.id]
     with streaming(served, status=404, memory_store_id="memstore_nope"):
+        pass
+
+
+def test_a_stream_of_a_store_goes_on_after_the_store_was_deleted(served: Served) -> None:
+    store, other = served.store(), served.store()
+    first = served.service.feed.seq
+    store.write("/a")
+    store.call("DELETE", "")
+    other.write("/b")
+    for resumed in ({"after": first}, {"after": first + 1}):
+        with streaming(served, memory_store_id=[store.id, other.id], **resumed) as stream:
+            if resumed["after"] == first:
+                assert stream.event()["kind"] == "note"
+            gone = stream.event()
+            assert (gone["kind"], gone["subject"]) == ("store", store.id)
+            assert stream.event()["path"] == "/b"
+    with streaming(served, memory_store_id=store.id, headers={"last-event-id": str(first)}):
+        pass
+    with streaming(served, status=404, memory_store_id=store.id):  # it begins: nothing can come
+        pass
+    never = ids.new("memstore_", 2**31)
+    for one in (never, ids.new("memstore_", 0), "memstore_nope", other.id[:-3] + "ZZZ"):
+        with streaming(served, status=404, memory_store_id=one, after=first):
+            pass
+
+
+def test_of_deleted_stores_an_agent_resumes_only_those_its_tasks_attach(served: Served) -> None:
+    store, foreign = served.store(), served.store()
+    resources = [{"type": "memory_store", "memory_store_id": store.id}]
+    task = served.call("POST", "tasks", {"worker": "Zoe", "resources": resources})["id"]
+    key = served.call("POST", "keys", {"power": "agent", "worker": "Zoe"})
+    asked: dict[str, Any] = {
+        "headers": {"x-api-key": key["secret"]},
+        "after": served.service.feed.seq,
+    }
+    for one in (store, foreign):
+        one.write("/a")
+        one.call("DELETE", "")
+    with streaming(served, memory_store_id=store.id, **asked) as stream:
+        assert [stream.event()["kind"] for _ in range(2)] == ["note", "store"]
+    with streaming(served, status=404, memory_store_id=foreign.id, **asked) as stream:
+        stream.response.read()
+        said = stream.response.json()["error"]["message"].replace(foreign.id, "")
+    never = ids.new("memstore_", 2**31)
+    with streaming(served, status=404, memory_store_id=never, **asked) as stream:
+        stream.response.read()
+        assert stream.response.json()["error"]["message"].replace(never, "") == said
+    served.call("POST", f"tasks/{task}/end")
+    with streaming(served, status=404, memory_store_id=store.id, **asked):
         pass
 
 
