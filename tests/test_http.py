@@ -84,7 +84,7 @@ class Served:
             caller=Caller(Actor("user_actor", "user_7")),
             settle=self._settle,
             mount_path=lambda task, attached: f"/mnt/{task.id}/{attached.name}",
-            status=lambda: self.status(),
+            status=self._status,
         )
         try:
             async with trio.open_nursery() as nursery:
@@ -107,6 +107,9 @@ class Served:
         end = time.monotonic() + 10
         while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < end:
             time.sleep(0.001)
+
+    async def _status(self) -> dict[str, object]:
+        return self.status()
 
     async def _settle(self, seq: Seq) -> None:
         self.settled.append(seq)

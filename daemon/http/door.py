@@ -28,7 +28,7 @@ class Door:
     show the tasks of that seq; it bounds its own waiting.
     mount_path: the folder where a task sees an attachment.
     status: what the daemon knows of itself; `mounts` is a list of objects with `path` and `alive`,
-    `problems` a list of sentences. It is called on the loop.
+    `problems` a list of sentences.
     judge: what let the caller in. It is asked again in each transaction, because since then the
     key may have been revoked or the task that reached the store may have ended.
     """
@@ -37,7 +37,7 @@ class Door:
     cursors: Cursors
     settle: Callable[[Seq], Awaitable[None]]
     mount_path: Callable[[Task, Attachment], str]
-    status: Callable[[], dict[str, object]]
+    status: Callable[[], Awaitable[dict[str, object]]]
     caller: Caller
     judge: Callable[[Txn, Caller], object] = keys.check_valid
 
