@@ -189,7 +189,7 @@ def _check_head(scope: Scope, most: int) -> None:
     """
     size = len(scope["raw_path"]) + len(scope["query_string"])
     if size + sum(len(name) + len(value) for name, value in scope["headers"]) > most:
-        raise wire.HeadTooLarge(f"a request's headers may have {most} bytes: send fewer")
+        raise wire.HeadTooLarge.over(most)
 
 
 def _check_betas(scope: Scope) -> None:

@@ -8,7 +8,7 @@ import errno
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, Self, TypeVar
 
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -503,6 +503,11 @@ class HeadTooLarge(MemfsError):
     """The request's headers are larger than any request needs."""
 
     errno, status, type = errno.EFBIG, 431, "request_too_large"
+
+    @classmethod
+    def over(cls, most: int) -> Self:
+        """Return the refusal of more than *most* bytes."""
+        return cls(f"a request's headers may have {most} bytes: send fewer")
 
 
 class TooSlow(MemfsError):
