@@ -5,6 +5,7 @@ beside them, which its clients ignore. Times are RFC 3339, UTC, with microsecond
 """
 
 import errno
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -23,6 +24,7 @@ T = TypeVar("T")
 View = Literal["basic", "full"]
 FULL_PER_PAGE = 20  # a page with texts holds at most 2 MiB of them
 
+_DIGEST = re.compile("[0-9A-Fa-f]{64}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN_ERRORS = 3
 
@@ -345,6 +347,7 @@ Name = Annotated[str, _says(minLength=1, maxLength=limits.STORE_NAME_CHARS)]
 Description = Annotated[str, _says(maxLength=limits.DESCRIPTION_CHARS)]
 Path = Annotated[str, _says(pattern="^/[^/]", maxLength=limits.PATH_BYTES)]
 Content = Annotated[str, _says(maxLength=limits.NOTE_BYTES)]
+Digest = Annotated[str, _says(pattern=f"^{_DIGEST.pattern}$")]
 TaskId = Annotated[str, _says(pattern="^[A-Za-z0-9._-]+$", maxLength=limits.TASK_ID_CHARS)]
 
 
@@ -375,7 +378,7 @@ class Precondition(Body):
     """The text that the note must still have."""
 
     type: Literal["content_sha256"]
-    content_sha256: str
+    content_sha256: Digest
 
 
 class UpdateMemory(Body):
@@ -472,6 +475,16 @@ def invalid(found: Sequence[Mapping[str, object]]) -> Invalid:
         field = ascii(".".join(names) or "body")[1:-1]
         parts.append(f"{field[:100]}: {error.get('msg')}")
     return Invalid("; ".join(parts))
+
+
+def parse_sha256(name: str, text: str) -> types.Sha256:
+    """Return the sha256 that a request names; upper case is the same.
+
+    Raises: Invalid.
+    """
+    if _DIGEST.fullmatch(text) is None:
+        raise Invalid(f"{name}: not a sha256, which has 64 hex digits: send the one that you saw")
+    return types.Sha256(text.lower())
 
 
 def parse_time(name: str, text: str | None, *, end: bool = False) -> types.Time | None:
