@@ -1,9 +1,10 @@
 """Live tasks' folders: follows the change log and mounts, or takes away, what tasks attach."""
 
-import contextlib
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import trio
 
@@ -21,6 +22,16 @@ log = logging.getLogger(__name__)
 _BATCH = 512
 
 
+class Found(NamedTuple):
+    """mounts: each folder that should be there, and whether the kernel has it.
+
+    strays: what lies beside the folders, where nothing keeps versions of it.
+    """
+
+    mounts: list[dict[str, object]]
+    strays: list[str]
+
+
 class Attachments:
     """Keeps the kernel's mounts equal to the live tasks."""
 
@@ -30,6 +41,7 @@ class Attachments:
         self._operations = operations
         self._binder = Binder(config)
         self._limiter = trio.CapacityLimiter(1)
+        self._looking = trio.CapacityLimiter(1)
         self._shown: dict[TaskId, Task] = {}
         self.progress = Progress(service.feed.seq)
         self.problems: dict[str, str] = {}  # folder that could not be put in place -> why
@@ -129,24 +141,17 @@ class Attachments:
         except MemfsError as error:
             log.error("the folders of task %s could not be taken away: %s", task.id, error)
 
-    def strays(self) -> list[str]:
-        """Return what lies beside attachments, or where they once were: it gets no versions."""
-        shown = {
-            task.id: {attachment.name for attachment in task.attachments}
-            for task in self._shown.values()
-        }
-        found: list[str] = []
-        for task_id in self._folders():
-            memory = self._config.tasks_dir / task_id / "memory"
-            with contextlib.suppress(OSError):
-                known = shown.get(TaskId(task_id), set[str]())
-                found += [str(memory / name) for name in os.listdir(memory) if name not in known]
-        return found
+    async def look(self) -> Found:
+        """Return what the kernel and the disk have of what should be there.
 
-    def mounts(self) -> list[dict[str, object]]:
-        """Return each folder that should be there, and whether the kernel has it."""
+        In a thread: with hundreds of folders it takes longer than a request of the kernel's should.
+        """
+        shown = list(self._shown.values())  # the thread reads nothing that the loop changes
+        return await trio.to_thread.run_sync(self._look, shown, limiter=self._looking)
+
+    def _look(self, shown: Sequence[Task]) -> Found:
         mounted = {str(mount.path) for mount in read_mounts()}
-        return [
+        mounts: list[dict[str, object]] = [
             {
                 "path": str(path),
                 "alive": str(path) in mounted or path.is_symlink(),
@@ -154,7 +159,19 @@ class Attachments:
                 "store": attachment.store_id,
                 "access": attachment.access.word,
             }
-            for task in self._shown.values()
+            for task in shown
             for attachment in task.attachments
             for path in [self.path(task, attachment)]
         ]
+        return Found(mounts, self._strays(shown))
+
+    def _strays(self, shown: Sequence[Task]) -> list[str]:
+        """Return what lies beside attachments, or where they once were: it gets no versions."""
+        known = {task.id: {each.name for each in task.attachments} for task in shown}
+        found: list[str] = []
+        for task_id in self._folders():
+            memory = self._config.tasks_dir / task_id / "memory"
+            with contextlib.suppress(OSError):
+                there = known.get(TaskId(task_id), set[str]())
+                found += [str(memory / name) for name in os.listdir(memory) if name not in there]
+        return found

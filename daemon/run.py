@@ -133,18 +133,19 @@ class _Daemon:
         env = self.service.env
         return {"data_bytes": env.used_bytes(), "free_bytes": env.free_bytes()}
 
-    def status(self) -> dict[str, object]:
+    async def status(self) -> dict[str, object]:
         """Return what the daemon knows of itself, for the person who runs it."""
+        found = await self.attachments.look()
         return {
             "workspace": str(self.config.workspace),
             "settings": self.config.settings(),
             **self._room(),
-            "mounts": self.attachments.mounts(),
+            "mounts": found.mounts,
             "problems": [
                 *(f"{path}: {why}" for path, why in self.attachments.problems.items()),
                 *(
                     f"{path} is an ordinary file without versions: move it into a memory folder"
-                    for path in self.attachments.strays()
+                    for path in found.strays
                 ),
             ],
             "inodes": len(self.operations.mounted.table),

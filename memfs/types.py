@@ -88,6 +88,7 @@ class Caller(Record, frozen=True):
     """Who asks. attachment: what a mount's request came through (0: none).
 
     worker: whose memory an agent's key reaches. scopes: the only ones that it has; None: all.
+    key: the row of the key that it came with, None if it came without one.
     """
 
     actor: Actor
@@ -95,6 +96,7 @@ class Caller(Record, frozen=True):
     power: Power = Power.PERSON
     worker: WorkerId | None = None
     scopes: tuple[str, ...] | None = None
+    key: bytes | None = None
 
 
 class Key(Record, frozen=True):

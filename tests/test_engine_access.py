@@ -18,8 +18,7 @@ from tests.conftest import NO_SECRETS, USER, Engine
 
 
 def agent(engine: Engine, worker: str) -> Caller:
-    key, _ = engine.commit(keys.create, Power.AGENT, "", worker)
-    return keys.caller_of(key)
+    return keys.caller_of(*engine.commit(keys.create, Power.AGENT, "", worker))
 
 
 def attach(engine: Engine, worker: str, store: Store, how: Access = Access.READ_WRITE) -> str:
@@ -85,8 +84,8 @@ def test_a_key_that_makes_no_sense_is_refused(
 
 def test_a_caller_is_its_keys(engine: Engine) -> None:
     worker = engine.commit(workers.create, "ada")
-    key, _ = engine.commit(keys.create, Power.AGENT, "", worker.id, ["events", "stores"])
-    caller = keys.caller_of(key)
+    made = engine.commit(keys.create, Power.AGENT, "", worker.id, ["events", "stores"])
+    key, caller = made[0], keys.caller_of(*made)
     assert (caller.actor.type, caller.actor.id) == ("api_actor", key.id)
     assert (caller.power, caller.worker) == (Power.AGENT, worker.id)
     access.check_scope(caller, "stores")
@@ -101,7 +100,7 @@ def test_a_caller_is_its_keys(engine: Engine) -> None:
 
 def test_powers_order_what_may_be_done(engine: Engine) -> None:
     agent_ = agent(engine, engine.commit(workers.create, "ada").id)
-    reader = keys.caller_of(engine.commit(keys.create, Power.READONLY)[0])
+    reader = keys.caller_of(*engine.commit(keys.create, Power.READONLY))
     store = engine.commit(stores.create, "s")
     engine.view(access.store_to_manage, USER, store.id)
     assert engine.view(access.store, reader, store.id) == store

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from daemon.http.bounds import Bounds
+from memfs import ids
 from memfs.engine import events, files, keys, notes, stores, tasks, versions
 from memfs.engine import path as paths
 from memfs.engine.service import Txn
@@ -140,10 +141,9 @@ def test_an_agent_gets_the_rows_of_stores_it_reaches_now_and_nothing_of_others(
     own_of_ada = mine.attachments[0].store_id
     engine.commit(tasks.create, "Bob", [tasks.Wanted(own_of_ada)], "theirs")
     engine.commit(tasks.create, "Bob", [], "others")
-    key, _ = engine.commit(keys.create, Power.AGENT, "k", "Ada")
+    ada = keys.caller_of(*engine.commit(keys.create, Power.AGENT, "k", "Ada"))
     for store in (shared, foreign):
         engine.commit(notes.create, store.id, paths.parse("/n"), text("1"))
-    ada = keys.caller_of(key)
 
     def seen() -> set[tuple[str, str | None, str]]:
         return {
@@ -165,17 +165,32 @@ def test_an_agent_gets_the_rows_of_stores_it_reaches_now_and_nothing_of_others(
     engine.commit(tasks.delete, "mine")  # which must not end the agent's stream
     assert seen() == own
     # Bob attaches Ada's store: her rows there, not her tasks
-    bob, _ = engine.commit(keys.create, Power.AGENT, "k", "Bob")
-    theirs = rows(engine, keys.caller_of(bob))
+    bob = keys.caller_of(*engine.commit(keys.create, Power.AGENT, "k", "Bob"))
+    theirs = rows(engine, bob)
     assert "mine" not in [event.change.subject for event in theirs]
     assert mine.worker_id not in [event.change.subject for event in theirs]
     everybody = rows(engine, Caller(Actor("api_actor", "x"), power=Power.READONLY))
     assert {"KEY", "TASK"} < {event.change.kind.name for event in everybody}
 
 
+def test_rows_of_a_deleted_task_are_still_its_own_workers(engine: Engine) -> None:
+    engine.commit(tasks.create, "Ada", [], "gone")
+    engine.commit(tasks.create, "Bob", [], "others")
+    callers = {
+        name: keys.caller_of(*engine.commit(keys.create, Power.AGENT, "k", name))
+        for name in ("Ada", "Bob")
+    }
+    engine.commit(tasks.delete, "gone")
+    seen = {
+        name: [event.change.subject for event in rows(engine, caller)]
+        for name, caller in callers.items()
+    }
+    assert (seen["Ada"].count("gone"), seen["Bob"].count("gone")) == (2, 0)
+
+
 def test_a_revoked_key_gets_nothing_more(engine: Engine) -> None:
-    key, _ = engine.commit(keys.create, Power.PERSON)
-    caller = keys.caller_of(key)
+    key, secret = engine.commit(keys.create, Power.PERSON)
+    caller = keys.caller_of(key, secret)
     assert rows(engine, caller)
     engine.commit(keys.revoke, key.id)
     with pytest.raises(Unauthenticated):
@@ -298,6 +313,55 @@ def test_a_stream_of_some_stores_leaves_out_all_else(served: Served, store: ASto
     with streaming(served, after=first, memory_store_id=[store.id, third.id]) as stream:
         assert [stream.event()["memory_store_id"] for _ in range(2)] == [store.id, third.id]
     with streaming(served, status=404, memory_store_id="memstore_nope"):
+        pass
+
+
+def test_a_stream_of_a_store_goes_on_after_the_store_was_deleted(served: Served) -> None:
+    store, other = served.store(), served.store()
+    first = served.service.feed.seq
+    store.write("/a")
+    store.call("DELETE", "")
+    other.write("/b")
+    for resumed in ({"after": first}, {"after": first + 1}):
+        with streaming(served, memory_store_id=[store.id, other.id], **resumed) as stream:
+            if resumed["after"] == first:
+                assert stream.event()["kind"] == "note"
+            gone = stream.event()
+            assert (gone["kind"], gone["subject"]) == ("store", store.id)
+            assert stream.event()["path"] == "/b"
+    with streaming(served, memory_store_id=store.id, headers={"last-event-id": str(first)}):
+        pass
+    with streaming(served, status=404, memory_store_id=store.id):  # it begins: nothing can come
+        pass
+    never = ids.new("memstore_", 2**31)
+    for one in (never, ids.new("memstore_", 0), "memstore_nope", other.id[:-3] + "ZZZ"):
+        with streaming(served, status=404, memory_store_id=one, after=first):
+            pass
+
+
+def test_of_deleted_stores_an_agent_resumes_only_those_its_tasks_attach(served: Served) -> None:
+    store, foreign = served.store(), served.store()
+    resources = [{"type": "memory_store", "memory_store_id": store.id}]
+    task = served.call("POST", "tasks", {"worker": "Zoe", "resources": resources})["id"]
+    key = served.call("POST", "keys", {"power": "agent", "worker": "Zoe"})
+    asked: dict[str, Any] = {
+        "headers": {"x-api-key": key["secret"]},
+        "after": served.service.feed.seq,
+    }
+    for one in (store, foreign):
+        one.write("/a")
+        one.call("DELETE", "")
+    with streaming(served, memory_store_id=store.id, **asked) as stream:
+        assert [stream.event()["kind"] for _ in range(2)] == ["note", "store"]
+    with streaming(served, status=404, memory_store_id=foreign.id, **asked) as stream:
+        stream.response.read()
+        said = stream.response.json()["error"]["message"].replace(foreign.id, "")
+    never = ids.new("memstore_", 2**31)
+    with streaming(served, status=404, memory_store_id=never, **asked) as stream:
+        stream.response.read()
+        assert stream.response.json()["error"]["message"].replace(never, "") == said
+    served.call("POST", f"tasks/{task}/end")
+    with streaming(served, status=404, memory_store_id=store.id, **asked):
         pass
 
 

@@ -84,7 +84,7 @@ class Served:
             caller=Caller(Actor("user_actor", "user_7")),
             settle=self._settle,
             mount_path=lambda task, attached: f"/mnt/{task.id}/{attached.name}",
-            status=lambda: self.status(),
+            status=self._status,
         )
         try:
             async with trio.open_nursery() as nursery:
@@ -107,6 +107,9 @@ class Served:
         end = time.monotonic() + 10
         while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < end:
             time.sleep(0.001)
+
+    async def _status(self) -> dict[str, object]:
+        return self.status()
 
     async def _settle(self, seq: Seq) -> None:
         self.settled.append(seq)
@@ -361,11 +364,33 @@ def test_an_update_is_one_version_and_a_retry_none(store: AStore) -> None:
 
     error = store.call("POST", where, {"content": "three", "precondition": stale}, 409)
     assert error["type"] == "memory_precondition_failed_error"
-    # against the text, also for a rename; a hash of the wrong shape matches nothing
+    # against the text, also for a rename
     store.call("POST", where, {"path": "/d", "precondition": stale}, 409)
-    short = {"type": "content_sha256", "content_sha256": "0000"}
-    store.call("POST", where, {"path": "/d", "precondition": short}, 409)
     assert store.call("GET", where, view="basic") == changed
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "0000", sha("one")[1:], sha("one") + "\n", "g" * 64, "٣" * 64]
+)
+def test_a_precondition_that_is_no_sha256_is_refused(store: AStore, wrong: str) -> None:
+    note = store.write("/a", "one")
+    body = {"content": "two", "precondition": {"type": "content_sha256", "content_sha256": wrong}}
+    for id_, status in ((note["id"], 400), ("mem_unknown", 404)):
+        error = store.call("POST", f"/memories/{id_}", body, status)
+        assert status == 404 or "precondition.content_sha256" in error["message"]
+        error = store.call(
+            "DELETE", f"/memories/{id_}", status=status, expected_content_sha256=wrong
+        )
+        assert status == 404 or "expected_content_sha256" in error["message"]
+    assert len(store.versions()) == 1
+
+
+def test_a_sha256_may_be_written_in_upper_case(store: AStore) -> None:
+    note = store.write("/a", "one")
+    where = f"/memories/{note['id']}"
+    upper = {"type": "content_sha256", "content_sha256": sha("one").upper()}
+    store.call("POST", where, {"content": "two", "precondition": upper})
+    store.call("DELETE", where, expected_content_sha256=sha("two").upper())
 
 
 @pytest.mark.parametrize(

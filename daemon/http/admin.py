@@ -41,8 +41,9 @@ async def health() -> Response:
 @router.get("/v1/status", response_model=Status)
 async def status(door: Sees) -> Response:
     """Return mounts, problems and counts."""
+    found = await door.status()
     known = {"version": version(), "pid": os.getpid(), "seq": door.service.feed.seq}
-    return wire.reply(Status.model_validate(known | door.status()))
+    return wire.reply(Status.model_validate(known | found))
 
 
 @router.get("/v1/secrets", response_model=wire.Page[wire.Secret])
@@ -53,7 +54,7 @@ async def list_secrets(door: Sees) -> Response:
         rows = [wire.secret(one.name, one.created_at) for one in credentials.everything(txn)]
         return wire.encode(wire.Page(data=rows, next_page=None))
 
-    return wire.reply(await door.service.scan(read))
+    return wire.reply(await door.scan(read))
 
 
 @router.post(

@@ -34,7 +34,7 @@ def make_app(door: Door) -> FastAPI:
         version=admin.version(),
         description="Claude's memory API: stores, memories, versions, sessions. What is marked "
         "(ours) is beyond it. Over TCP send Authorization: Bearer KEY or x-api-key: KEY; the "
-        "owner's unix socket needs no key.",
+        "owner's unix socket needs no key. HEAD is answered wherever GET is.",
         openapi_url=None,  # daemon.http.docs serves it: FastAPI's pages are from elsewhere
         redirect_slashes=False,
     )

@@ -36,14 +36,19 @@ class Callers:
         On the owner's socket a secret that is none of ours is ignored: the SDK sends some always.
         Raises: Unauthenticated, RateLimited.
         """
-        secret = _secret(headers)
-        if entrance.owner is not None and not secret.startswith(keys.PREFIX):
+        sent = _sent(headers)
+        secrets = {word for word in sent if word.startswith(keys.PREFIX)}
+        if entrance.owner is not None and not secrets:
             return entrance.owner
-        found = self._service.view(keys.find, secret) if secret else None
-        if found is not None:
-            return keys.caller_of(found)
+        if len(secrets) == 1:
+            secret = secrets.pop()
+            found = self._service.view(keys.find, secret)
+            if found is not None:
+                return keys.caller_of(found, secret)
         self._failures.note(entrance.peer)
-        if secret:
+        if secrets:
+            raise Unauthenticated("two different keys were sent: send one of them")
+        if sent:
             raise Unauthenticated(
                 "this key is unknown or was revoked: make one with `memfs key create`"
             )
@@ -77,13 +82,11 @@ class _Failures:
             raise RateLimited(f"too many wrong keys: wait {wait_s} s, then try again", wait_s)
 
 
-def _secret(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return what `Authorization: Bearer` or `x-api-key` holds, empty if neither is there."""
-    for name, value in headers:
-        if name == b"authorization":
-            scheme, _, secret = value.decode("latin-1").partition(" ")
-            return secret.strip() if scheme.lower() == "bearer" else ""
-    for name, value in headers:
-        if name == b"x-api-key":
-            return value.decode("latin-1").strip()
-    return ""
+def _sent(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
+    """Return the words of all headers that may hold a key, with or without a scheme."""
+    return [
+        word
+        for name, value in headers
+        if name in (b"authorization", b"x-api-key")
+        for word in value.decode("latin-1").split()
+    ]

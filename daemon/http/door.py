@@ -12,7 +12,7 @@ from typing import Annotated, Concatenate, ParamSpec, TypeVar
 from fastapi import Depends, Request, params
 
 from daemon.http.cursor import Cursors
-from memfs.engine import access
+from memfs.engine import access, keys
 from memfs.engine.service import Service, Txn
 from memfs.types import Attachment, Caller, Seq, Task, Time
 
@@ -28,15 +28,32 @@ class Door:
     show the tasks of that seq; it bounds its own waiting.
     mount_path: the folder where a task sees an attachment.
     status: what the daemon knows of itself; `mounts` is a list of objects with `path` and `alive`,
-    `problems` a list of sentences. It is called on the loop.
+    `problems` a list of sentences.
+    judge: what let the caller in. It is asked again in each transaction, because since then the
+    key may have been revoked or the task that reached the store may have ended.
     """
 
     service: Service
     cursors: Cursors
     settle: Callable[[Seq], Awaitable[None]]
     mount_path: Callable[[Task, Attachment], str]
-    status: Callable[[], dict[str, object]]
+    status: Callable[[], Awaitable[dict[str, object]]]
     caller: Caller
+    judge: Callable[[Txn, Caller], object] = keys.check_valid
+
+    async def scan(
+        self, rule: Callable[Concatenate[Txn, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run a long reading rule in a thread.
+
+        Raises: what the rule raises; what the judge raises.
+        """
+
+        def judged(txn: Txn) -> R:
+            self.judge(txn, self.caller)
+            return rule(txn, *args, **kwargs)
+
+        return await self.service.scan(judged)
 
     async def commit(
         self,
@@ -46,10 +63,15 @@ class Door:
     ) -> R:
         """Run a writing rule; when this returns it is on disk and visible through every mount.
 
-        Raises: what the rule raises; ReadOnlyKey.
+        Raises: what the rule raises; ReadOnlyKey; what the judge raises.
         """
         access.check_writes(self.caller)
-        result = await self.service.commit(rule, self.caller, *args, **kwargs)
+
+        def judged(txn: Txn, caller: Caller, now: Time) -> R:
+            self.judge(txn, caller)
+            return rule(txn, caller, now, *args, **kwargs)
+
+        result = await self.service.commit(judged, self.caller)
         await self.settle(self.service.feed.seq)
         return result
 
@@ -58,8 +80,18 @@ class Door:
 # request, not each other: FastAPI solves each one anew, which takes as long as reading a note.
 
 
-def _of(request: Request) -> Door:
-    return replace(request.app.state.door, caller=request.state.caller)
+def _of(request: Request, judge: Callable[[Txn, Caller], object] = keys.check_valid) -> Door:
+    door: Door = replace(request.app.state.door, caller=request.state.caller, judge=judge)
+    door.service.view(judge, door.caller)
+    return door
+
+
+def _of_store(request: Request, check: Callable[[Txn, Caller, str], object], store_id: str) -> Door:
+    def judge(txn: Txn, caller: Caller) -> None:
+        keys.check_valid(txn, caller)
+        check(txn, caller, store_id)
+
+    return _of(request, judge)
 
 
 async def _door(request: Request) -> Door:
@@ -67,21 +99,15 @@ async def _door(request: Request) -> Door:
 
 
 async def _reads(request: Request, memory_store_id: str) -> Door:
-    door = _of(request)
-    door.service.view(access.store, door.caller, memory_store_id)
-    return door
+    return _of_store(request, access.store, memory_store_id)
 
 
 async def _writes(request: Request, memory_store_id: str) -> Door:
-    door = _of(request)
-    door.service.view(access.store_to_write, door.caller, memory_store_id)
-    return door
+    return _of_store(request, access.store_to_write, memory_store_id)
 
 
 async def _manages(request: Request, memory_store_id: str) -> Door:
-    door = _of(request)
-    door.service.view(access.store_to_manage, door.caller, memory_store_id)
-    return door
+    return _of_store(request, access.store_to_manage, memory_store_id)
 
 
 async def _person(request: Request) -> Door:

@@ -13,7 +13,7 @@ from daemon.http.door import Door, TheDoor, scope
 from daemon.http.metrics import Metrics
 from daemon.http.stream import More, Stream
 from memfs import limits
-from memfs.engine import access, events
+from memfs.engine import events
 from memfs.engine.service import Txn
 from memfs.errors import Invalid, Unauthenticated
 from memfs.types import Seq, StoreNo
@@ -83,8 +83,9 @@ async def stream(
         after = _seq(last_event_id)
 
     def begin(txn: Txn) -> tuple[Seq, frozenset[StoreNo] | None]:
-        only = [access.store(txn, door.caller, one).no for one in memory_store_id or ()]
-        return events.start(txn, after), frozenset(only) or None
+        named = memory_store_id or ()
+        only = events.stores_of(txn, door.caller, named, resumed=after is not None)
+        return events.start(txn, after), only
 
     since, only = door.service.view(begin)
     follower = _Follower(door, request, since, only)

@@ -1,4 +1,7 @@
-"""Around every route: a request id, who asks, bounds of size and time, an answer even to bugs."""
+"""Around every route: a request id, who asks, bounds of size and time, an answer even to bugs.
+
+HEAD is answered here, too: as GET, up to the body.
+"""
 
 import logging
 import math
@@ -41,6 +44,8 @@ class Guard:
         request_id = ids.new("req_")
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
+        is_head = scope["method"] == "HEAD"
+        asked = {**scope, "method": "GET"} if is_head else scope  # what the routes see
         bounds: Bounds = state["bounds"]
         turns: Turns = state["turns"]
         body = _Body(receive, bounds.body_s)
@@ -50,15 +55,23 @@ class Guard:
 
         async def answer(message: Message) -> None:
             nonlocal started
-            # what was committed as the time ran out is told as it is
-            with trio.CancelScope(shield=deadline.cancel_called):
+            # what was committed as the time ran out is told as it is; and what follows an answer's
+            # end in hypercorn (0.18), a connection's timeout, must not be left out
+            with trio.CancelScope(shield=is_head or deadline.cancel_called):
                 if message["type"] == "http.response.start":
                     started = True
-                    self._count(scope, message["status"], time.perf_counter() - begun)
+                    self._count(
+                        asked, scope["method"], message["status"], time.perf_counter() - begun
+                    )
                     deadline.deadline = math.inf  # from here on the client's pace is bounded
                     message.setdefault("headers", []).append((b"request-id", request_id.encode()))
                     await body.skip()
+                elif is_head:
+                    return
                 await body.send_last(send, message)
+                if is_head:
+                    await body.send_last(send, {"type": "http.response.body", "body": b""})
+                    deadline.cancel()  # a stream would go on for nobody
 
         try:
             _check_head(scope, bounds.head_bytes)
@@ -73,7 +86,7 @@ class Guard:
                 receive = body.receive
             await turns.take()
             with deadline:
-                await self._app(scope, receive, answer)
+                await self._app(asked, receive, answer)
             if deadline.cancelled_caught and not started:
                 raise wire.TooLate(
                     f"no answer within {bounds.answer_s:g} s: what had not begun is not applied; "
@@ -90,9 +103,9 @@ class Guard:
             if not started:
                 await wire.bug(request_id)(scope, receive, answer)
 
-    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+    def _count(self, scope: Scope, method: str, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", None)
-        self._metrics.request(route, scope["method"], status, seconds)
+        self._metrics.request(route, method, status, seconds)
 
 
 class _LeftError(Exception):
@@ -189,7 +202,7 @@ def _check_head(scope: Scope, most: int) -> None:
     """
     size = len(scope["raw_path"]) + len(scope["query_string"])
     if size + sum(len(name) + len(value) for name, value in scope["headers"]) > most:
-        raise wire.HeadTooLarge(f"a request's headers may have {most} bytes: send fewer")
+        raise wire.HeadTooLarge.over(most)
 
 
 def _check_betas(scope: Scope) -> None:

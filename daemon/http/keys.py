@@ -63,7 +63,7 @@ async def list_keys(door: Sees) -> Response:
         rows = [_shape(key) for key in keys.everything(txn)]
         return wire.encode(wire.Page(data=rows, next_page=None))
 
-    return wire.reply(await door.service.scan(read))
+    return wire.reply(await door.scan(read))
 
 
 @router.post("/{key_id}/revoke", response_model=KeyShape)

@@ -75,7 +75,7 @@ async def list_memories(
         next_page = door.cursors.seal(position, listing)
         return wire.encode(wire.Page[Row](data=rows, next_page=next_page))
 
-    return wire.reply(await door.service.scan(read))
+    return wire.reply(await door.scan(read))
 
 
 @router.get("/{memory_id}", response_model=wire.Memory | wire.ArchivedMemory)
@@ -111,7 +111,10 @@ async def update(
         raise Invalid("content, path: send at least one of them")
     path = None if body.path is None else paths.parse(body.path)
     text = None if body.content is None else await door.service.screen(body.content.encode())
-    expected = None if body.precondition is None else Sha256(body.precondition.content_sha256)
+    expected: Sha256 | None = None
+    if body.precondition is not None:
+        sent = body.precondition.content_sha256
+        expected = wire.parse_sha256("precondition.content_sha256", sent)
     rule = shown(notes.update, memory_store_id, view)
     return wire.reply(await door.commit(rule, memory_store_id, memory_id, text, path, expected))
 
@@ -121,10 +124,13 @@ async def delete(
     door: Writes,
     memory_store_id: str,
     memory_id: str,
-    expected_content_sha256: str | None = None,
+    expected_content_sha256: wire.Digest | None = None,
 ) -> Response:
     """End a note; its versions stay."""
-    expected = None if expected_content_sha256 is None else Sha256(expected_content_sha256)
+    expected: Sha256 | None = None
+    if expected_content_sha256 is not None:
+        door.service.view(notes.get, memory_store_id, memory_id)
+        expected = wire.parse_sha256("expected_content_sha256", expected_content_sha256)
     await door.commit(notes.delete, memory_store_id, memory_id, expected)
     return wire.reply(wire.Gone(type="memory_deleted", id=memory_id))
 

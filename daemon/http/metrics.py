@@ -134,9 +134,9 @@ class Metrics:
 async def metrics(door: Sees, request: Request) -> Response:
     """Return the daemon's numbers in Prometheus's text format (ours)."""
     numbers: Metrics = request.app.state.metrics
-    seq, status = door.service.feed.seq, door.status()
+    status, seq = await door.status(), door.service.feed.seq
 
     def read(txn: Txn) -> bytes:
         return numbers.text(seq, counts.read(txn), status)
 
-    return Response(await door.service.scan(read), media_type=CONTENT_TYPE_LATEST)
+    return Response(await door.scan(read), media_type=CONTENT_TYPE_LATEST)

@@ -56,7 +56,7 @@ async def list_refused(
         rows = [_shape(txn, memory_store_id, one, view) for one in found.items]
         return wire.encode(wire.Page(data=rows, next_page=door.cursors.seal(found.after, listing)))
 
-    return wire.reply(await door.service.scan(read))
+    return wire.reply(await door.scan(read))
 
 
 @router.get("/{number}", response_model=RefusedText)

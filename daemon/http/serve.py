@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -24,9 +24,10 @@ from hypercorn.utils import wrap_app  # pyright: ignore[reportUnknownVariableTyp
 from daemon.http import wire
 from daemon.http.bounds import Bounds
 from daemon.http.callers import Entrance
+from daemon.http.framing import StrictConnection
 from daemon.http.turns import Turns
 from memfs import ids
-from memfs.errors import Unavailable
+from memfs.errors import Invalid, Unavailable
 from memfs.types import Caller
 
 log = logging.getLogger(__name__)
@@ -156,9 +157,6 @@ class _Connection(TCPServer):
                     self.context,
                     group,
                     self.state,  # pyright: ignore[reportArgumentType]
-                    False,
-                    None,
-                    None,
                     self.protocol_send,
                 )
                 await self.idle_task.restart(group, self._idle_timeout)  # pyright: ignore[reportUnknownMemberType]
@@ -205,6 +203,43 @@ class _Connection(TCPServer):
 
 class _Protocol(H11Protocol):
     """HTTP/1.1; offers to go on in another protocol are not taken up."""
+
+    def __init__(
+        self,
+        app: AppWrapper,
+        config: Config,
+        context: WorkerContext,
+        group: TaskGroup,
+        state: ConnectionState,
+        send: Callable[[Event], Awaitable[None]],
+    ) -> None:
+        super().__init__(app, config, context, group, state, False, None, None, send)  # pyright: ignore[reportArgumentType] - trio's, of which hypercorn's types know nothing
+        self._strict = StrictConnection(config.h11_max_incomplete_size)
+        self.connection = self._strict
+
+    async def _send_error_response(self, status_code: int) -> None:
+        """Answer a request that cannot be read, which is the last of its connection."""
+        request_id = ids.new("req_")
+        if status_code == 431:
+            answer = wire.refusal(
+                wire.HeadTooLarge.over(self.config.h11_max_incomplete_size), request_id
+            )
+        elif self._strict.problem:
+            answer = wire.refusal(Invalid(self._strict.problem), request_id)
+        else:
+            answer = wire.framework_refusal(status_code, None, request_id)
+        headers = [
+            *answer.raw_headers,
+            (b"request-id", request_id.encode()),
+            (b"connection", b"close"),
+            *self.config.response_headers("h11"),
+        ]
+        for event in (
+            h11.Response(status_code=answer.status_code, headers=headers),
+            h11.Data(data=bytes(answer.body)),
+            h11.EndOfMessage(),
+        ):
+            await self._send_h11_event(event)
 
     async def _check_protocol(self, event: h11.Request) -> None:
         pass

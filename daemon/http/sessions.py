@@ -88,7 +88,7 @@ async def list_sessions(
         rows = [_session(txn, door, task) for task in found.items]
         return wire.encode(wire.Page(data=rows, next_page=door.cursors.seal(found.after, listing)))
 
-    return wire.reply(await door.service.scan(read))
+    return wire.reply(await door.scan(read))
 
 
 @router.get("/{session_id}", response_model=shapes.Session)

@@ -52,7 +52,7 @@ async def list_stores(
         rows = [wire.memory_store(store) for store in found.items]
         return wire.encode(wire.Page(data=rows, next_page=door.cursors.seal(found.after, listing)))
 
-    return wire.reply(await door.service.scan(read))
+    return wire.reply(await door.scan(read))
 
 
 @router.get("/{memory_store_id}", response_model=wire.MemoryStore)

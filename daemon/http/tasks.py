@@ -47,7 +47,7 @@ async def list_tasks(
 ) -> Response:
     """List tasks, newest first."""
     listing = f"tasks {memory_store_id!r} {include_ended}"
-    found = await door.service.scan(
+    found = await door.scan(
         tasks.list_page,
         store_id=memory_store_id,
         worker=door.caller.worker,
@@ -79,7 +79,7 @@ async def list_workers(door: TheDoor) -> Response:
         rows = [_worker(txn, who) for who in access.workers_seen(txn, door.caller)]
         return wire.encode(wire.Page(data=rows, next_page=None))
 
-    return wire.reply(await door.service.scan(read))
+    return wire.reply(await door.scan(read))
 
 
 @worker_router.get("/{name_or_id:path}", response_model=wire.Worker)

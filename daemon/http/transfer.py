@@ -102,7 +102,7 @@ class Imported(BaseModel):
 )
 async def export(door: Reads, memory_store_id: str, versions: bool = False) -> Response:
     """Stream a store as a tar; with versions, the texts of its history too (ours)."""
-    found = await door.service.scan(transfer.snapshot, memory_store_id)
+    found = await door.scan(transfer.snapshot, memory_store_id)
     size = sum(note.size_bytes for _, _, note in _notes(found.notes))
     headers = {
         "content-disposition": f'attachment; filename="{memory_store_id}.tar"',
@@ -163,7 +163,7 @@ async def _export(door: Door, found: transfer.Snapshot, with_texts: bool, more: 
     written: list[NoteEntry] = []
     for start in range(0, len(found.notes), _TEXTS):
         page = list(_notes(found.notes[start : start + _TEXTS]))
-        texts = await door.service.scan(transfer.texts, [note.sha256 for _, _, note in page])
+        texts = await door.scan(transfer.texts, [note.sha256 for _, _, note in page])
         files: list[bytes] = []
         for (path, info, note), text in zip(page, texts, strict=True):
             if text is not None:
@@ -172,12 +172,12 @@ async def _export(door: Door, found: transfer.Snapshot, with_texts: bool, more: 
         await more(b"".join(files))
     at, number = found.seq, 0
     while at is not None:
-        page, at = await door.service.scan(transfer.versions_until, found.store, at, _VERSIONS)
+        page, at = await door.scan(transfer.versions_until, found.store, at, _VERSIONS)
         rows = [wire.encode(wire.memory_version(found.store.id, one, None)) for one in page]
         await more(tar.pack(f"{RESERVED}/versions/{number:06}.jsonl", b"\n".join([*rows, b""])))
         number += 1
         for start in range(0, len(page) if with_texts else 0, _TEXTS):
-            await more(await door.service.scan(_version_texts, page[start : start + _TEXTS]))
+            await more(await door.scan(_version_texts, page[start : start + _TEXTS]))
     store = found.store
     about = StoreEntry(name=store.name, description=store.description, metadata=store.metadata)
     manifest = Manifest(store=about, seq=found.seq, notes=written)

@@ -73,7 +73,7 @@ async def list_versions(
         rows = [_version(txn, memory_store_id, version, view) for version in found.items]
         return wire.encode(wire.Page(data=rows, next_page=door.cursors.seal(found.after, listing)))
 
-    return wire.reply(await door.service.scan(read))
+    return wire.reply(await door.scan(read))
 
 
 @router.get("/{memory_version_id}", response_model=wire.MemoryVersion)

@@ -5,10 +5,11 @@ beside them, which its clients ignore. Times are RFC 3339, UTC, with microsecond
 """
 
 import errno
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, Self, TypeVar
 
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,6 +25,7 @@ T = TypeVar("T")
 View = Literal["basic", "full"]
 FULL_PER_PAGE = 20  # a page with texts holds at most 2 MiB of them
 
+_DIGEST = re.compile("[0-9A-Fa-f]{64}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN_ERRORS = 3
 SHOWN_HOLDERS = 100
@@ -394,6 +396,7 @@ Name = Annotated[str, _says(minLength=1, maxLength=limits.STORE_NAME_CHARS)]
 Description = Annotated[str, _says(maxLength=limits.DESCRIPTION_CHARS)]
 Path = Annotated[str, _says(pattern="^/[^/]", maxLength=limits.PATH_BYTES)]
 Content = Annotated[str, _says(maxLength=limits.NOTE_BYTES)]
+Digest = Annotated[str, _says(pattern=f"^{_DIGEST.pattern}$")]
 TaskId = Annotated[str, _says(pattern="^[A-Za-z0-9._-]+$", maxLength=limits.TASK_ID_CHARS)]
 
 
@@ -424,7 +427,7 @@ class Precondition(Body):
     """The text that the note must still have."""
 
     type: Literal["content_sha256"]
-    content_sha256: str
+    content_sha256: Digest
 
 
 class UpdateMemory(Body):
@@ -523,6 +526,16 @@ def invalid(found: Sequence[Mapping[str, object]]) -> Invalid:
     return Invalid("; ".join(parts))
 
 
+def parse_sha256(name: str, text: str) -> types.Sha256:
+    """Return the sha256 that a request names; upper case is the same.
+
+    Raises: Invalid.
+    """
+    if _DIGEST.fullmatch(text) is None:
+        raise Invalid(f"{name}: not a sha256, which has 64 hex digits: send the one that you saw")
+    return types.Sha256(text.lower())
+
+
 def parse_time(name: str, text: str | None, *, end: bool = False) -> types.Time | None:
     """Return the time that a query gives in RFC 3339; end: the last ns of its microsecond.
 
@@ -552,6 +565,11 @@ class HeadTooLarge(MemfsError):
     """The request's headers are larger than any request needs."""
 
     errno, status, type = errno.EFBIG, 431, "request_too_large"
+
+    @classmethod
+    def over(cls, most: int) -> Self:
+        """Return the refusal of more than *most* bytes."""
+        return cls(f"a request's headers may have {most} bytes: send fewer")
 
 
 class TooSlow(MemfsError):

@@ -4,7 +4,7 @@ A row names nodes; what it says to others is read here, when it is sent: from ve
 what was redacted, purged or has expired since shows no path.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 from memfs import ids
@@ -68,6 +68,22 @@ def start(txn: Txn, after: int | None) -> Seq:
     return Seq(after)
 
 
+def stores_of(
+    txn: Txn, caller: Caller, store_ids: Iterable[str], *, resumed: bool
+) -> frozenset[StoreNo] | None:
+    """Return the numbers of the stores that a stream is of, None when it names none.
+
+    resumed: it goes on, so that a store which was deleted since is still meant; an agent means
+    only what it reaches, and its live tasks reach what they attached.
+    Raises: NotFound.
+    """
+    found: set[StoreNo] = set()
+    for one in store_ids:
+        gone = _deleted(txn, caller, one) if resumed else None
+        found.add(access.store(txn, caller, one).no if gone is None else gone)
+    return frozenset(found) or None
+
+
 def read(
     txn: Txn, caller: Caller, after: Seq, limit: int, only: Container[StoreNo] | None = None
 ) -> Batch:
@@ -85,6 +101,15 @@ def read(
         if (only is None or row.store in only) and _is_seen(txn, caller, reached, row)
     ]
     return Batch(events, found[-1].seq if found else after)
+
+
+def _deleted(txn: Txn, caller: Caller, store_id: str) -> StoreNo | None:
+    """Return the number of a store that was deleted, None if it was not or is not for *caller*."""
+    no = StoreNo(ids.number(store_id, "memstore_") or 0)
+    if not 0 < no <= txn.counter("store") or STORE.get(txn, rows.store(no)) is not None:
+        return None
+    reached = access.reach(txn, caller)
+    return no if reached is None or no in reached else None
 
 
 def _is_seen(txn: Txn, caller: Caller, reached: dict[StoreNo, Access] | None, row: Change) -> bool:

@@ -16,7 +16,6 @@ PREFIX = "memfs_"  # of a secret; engine.secrets knows its shape
 SCOPES = ("stores", "tasks", "agents", "events")
 
 _SECRET_BYTES = 32
-_ACTOR = "api_actor"
 
 
 def create(
@@ -64,9 +63,10 @@ def check_valid(txn: Txn, caller: Caller) -> None:
 
     Raises: Unauthenticated.
     """
-    if caller.actor.type == _ACTOR and any(
-        key.id == caller.actor.id and key.revoked_at is not None for _, key in KEY.scan(txn)
-    ):
+    if caller.key is None:
+        return
+    key = KEY.get(txn, caller.key)
+    if key is None or key.revoked_at is not None:
         raise Unauthenticated("this key was revoked: make one with `memfs key create`")
 
 
@@ -95,10 +95,15 @@ def revoke(txn: Txn, caller: Caller, now: Time, key_id: str) -> Key:
     raise NotFound(f"no key {key_id!r}: list them with `memfs key list`")
 
 
-def caller_of(key: Key) -> Caller:
+def caller_of(key: Key, secret: str) -> Caller:
     """Return who a request with *key* comes from."""
-    actor = Actor(_ACTOR, key.id)
-    return Caller(actor, power=key.power, worker=key.worker, scopes=key.scopes)
+    return Caller(
+        Actor("api_actor", key.id),
+        power=key.power,
+        worker=key.worker,
+        scopes=key.scopes,
+        key=_row(secret),
+    )
 
 
 def _row(secret: str) -> bytes:
