@@ -6,7 +6,7 @@ know it refuses. It touches no file.
 
 import tarfile
 from collections.abc import Callable, Iterator
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import NamedTuple
 
 from memfs.errors import Invalid
@@ -16,6 +16,7 @@ _BLOCK = 512
 _RECORD = 20 * _BLOCK  # tar pads to it
 _HEADER_BYTES = 65_536  # of one extended header
 _MTIME_MOST = 2**63 - 1
+_SECONDS_DIGITS = 9  # after the first one of its seconds
 _REFUSED = {
     tarfile.LNKTYPE: "a hard link",
     tarfile.SYMTYPE: "a symbolic link",
@@ -192,9 +193,13 @@ def _text(data: bytes) -> str:
 
 def _time(text: str) -> Time | None:
     try:
-        at = int(Decimal(text[:40]).scaleb(9))
-    except (InvalidOperation, ValueError, OverflowError):
+        seconds = Decimal(text[:40])
+    except ArithmeticError:
         return None
+    # 1e900000 takes ten bytes here, and as an int half a minute in which no other thread runs
+    if not seconds.is_finite() or seconds.adjusted() > _SECONDS_DIGITS:
+        return None
+    at = int(seconds.scaleb(9))
     return Time(at) if abs(at) <= _MTIME_MOST else None
 
 
