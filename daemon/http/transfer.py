@@ -3,9 +3,9 @@
 import io
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import trio
 from fastapi import APIRouter, Request, Response
@@ -26,6 +26,8 @@ from memfs.engine.service import Txn
 from memfs.errors import Invalid, LimitReached, MemfsError
 from memfs.types import NodeInfo, NoteInfo, NotePath, Sha256, Version
 
+T = TypeVar("T")
+
 router = APIRouter(
     prefix="/v1/memory_stores", tags=["export and import (ours)"], dependencies=[scope("stores")]
 )
@@ -35,8 +37,9 @@ MANIFEST = f"{RESERVED}/manifest.json"
 IMPORT_BYTES = 2**32
 _MANIFEST_BYTES = 2**25  # of 10,000 notes with the longest paths: half of it
 _PIECE_BYTES = 2**20  # that go to a thread together
-_TEXTS = 32  # read together: at most 3 MiB
-_VERSIONS = 1_000  # rows of one file
+_PART_BYTES = 2**18  # of an export, made before the client takes them
+_HEADERS_BYTES = 2**11  # about; of a file in a tar
+_VERSIONS = 128  # rows of one file
 _IMPORTS = 2  # at once; others wait
 
 _TAKES_TAR = {
@@ -159,8 +162,7 @@ def _reply(done: transfer.Outcome) -> Response:
 async def _export(door: Door, found: transfer.Snapshot, with_texts: bool, more: More) -> None:
     """Write a tar. No transaction lasts longer than a page: who reads slowly holds nothing."""
     written: list[NoteEntry] = []
-    for start in range(0, len(found.notes), _TEXTS):
-        page = list(_notes(found.notes[start : start + _TEXTS]))
+    for page in _parts(_notes(found.notes), lambda one: one[2].size_bytes):
         texts = await door.service.scan(transfer.texts, [note.sha256 for _, _, note in page])
         files: list[bytes] = []
         for (path, info, note), text in zip(page, texts, strict=True):
@@ -174,12 +176,29 @@ async def _export(door: Door, found: transfer.Snapshot, with_texts: bool, more: 
         rows = [wire.encode(wire.memory_version(found.store.id, one, None)) for one in page]
         await more(tar.pack(f"{RESERVED}/versions/{number:06}.jsonl", b"\n".join([*rows, b""])))
         number += 1
-        for start in range(0, len(page) if with_texts else 0, _TEXTS):
-            await more(await door.service.scan(_version_texts, page[start : start + _TEXTS]))
+        for part in _parts(page if with_texts else (), lambda one: one.size_bytes or 0):
+            await more(await door.service.scan(_version_texts, part))
     store = found.store
     about = StoreEntry(name=store.name, description=store.description, metadata=store.metadata)
     manifest = Manifest(store=about, seq=found.seq, notes=written)
-    await more(tar.pack(MANIFEST, wire.encode(manifest)) + tar.END)
+    last = tar.pack(MANIFEST, wire.encode(manifest)) + tar.END
+    for start in range(0, len(last), _PART_BYTES):
+        await more(last[start : start + _PART_BYTES])
+
+
+def _parts(found: Iterable[T], size_bytes: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield what has room in a part of the answer together; at least one each."""
+    part: list[T] = []
+    size = 0
+    for one in found:
+        more = size_bytes(one) + _HEADERS_BYTES
+        if part and size + more > _PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(one)
+        size += more
+    if part:
+        yield part
 
 
 def _notes(

@@ -21,7 +21,6 @@ S = TypeVar("S", bound=BaseModel)
 T = TypeVar("T")
 
 View = Literal["basic", "full"]
-FULL_PER_PAGE = 20  # a page with texts holds at most 2 MiB of them
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN_ERRORS = 3
