@@ -1,5 +1,6 @@
 """Live tasks' folders: follows the change log and mounts, or takes away, what tasks attach."""
 
+import contextlib
 import logging
 import os
 from collections.abc import Sequence

@@ -1,12 +1,13 @@
 """Tars, read as they come in and written as they go out; only what notes need (tar(5), pax).
 
-The reader takes anything for hostile: it holds one member's bytes at most, and what it does not
-know it refuses. It touches no file.
+The reader takes anything for hostile: it holds one member's bytes at most and, whatever comes
+before it, no more than its extended headers may have; what it does not know it refuses. It touches
+no file.
 """
 
 import tarfile
 from collections.abc import Callable, Iterator
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import NamedTuple
 
 from memfs.engine.secrets import can_become_utf8
@@ -14,7 +15,9 @@ from memfs.errors import Invalid
 from memfs.types import Time
 
 _BLOCK = 512
-_HEADER_BYTES = 65_536  # of one extended header
+_EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME)
+_HEADER_BYTES = 65_536  # of all extended headers of one member
+_LENGTH_DIGITS = 5  # of a line in it
 # What somebody may send for a tar, by its first bytes, and the remedy.
 _OTHERS = (
     (b"\x1f\x8b", "gzip", "gunzip it first"),
@@ -34,6 +37,7 @@ _OTHERS = (
     ),
 )
 _MTIME_MOST = 2**63 - 1
+_SECONDS_DIGITS = 9  # after the first one of its seconds
 _REFUSED = {
     tarfile.LNKTYPE: "a hard link",
     tarfile.SYMTYPE: "a symbolic link",
@@ -42,7 +46,9 @@ _REFUSED = {
     tarfile.FIFOTYPE: "a pipe",
     tarfile.GNUTYPE_SPARSE: "a sparse file",
 }
-_OVERRIDES = ("path", "size", "linkpath", "GNU.sparse")
+_KEPT = (b"path", b"size", b"mtime")
+_SPARSE = b"GNU.sparse"  # begins the keys of sparse files
+_OVERRIDES = (b"path", b"size", b"linkpath", _SPARSE)
 
 
 class Member(NamedTuple):
@@ -67,7 +73,8 @@ class Reader:
         self._buffer = bytearray()
         self._skip = 0  # bytes to pass over
         self._member: Member | None = None  # whose bytes are collected
-        self._extended: dict[str, str] = {}  # for the next member
+        self._extended: dict[bytes, bytes] = {}  # for the next member
+        self._sizes: dict[bytes, int] = {}  # of its extended headers, by type
         self._wanted: tuple[bytes, int] | None = None  # extended header: type and size
         self._zeros = 0
         self._begun = False  # a header was one
@@ -139,12 +146,10 @@ class Reader:
                 f"damaged tar ({error}): send a plain, uncompressed tar with names in UTF-8"
             ) from None
         self._begun = True
-        if raw.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME):
-            if not 0 < raw.size <= _HEADER_BYTES:
-                raise Invalid(f"an extended header of {raw.size} bytes: no name needs so many")
-            self._wanted = raw.type, raw.size
+        if raw.type in _EXTENDED:
+            self._want(raw.type, raw.size)
             return None
-        extended, self._extended = self._extended, {}
+        extended, self._extended, self._sizes = self._extended, {}, {}
         member = _member(raw, extended)
         if member.is_folder:
             self._skip = _padded(member.size)
@@ -160,15 +165,29 @@ class Reader:
         self._member = member
         return None
 
+    def _want(self, kind: bytes, size: int) -> None:
+        """Collect an extended header next."""
+        if kind in self._sizes:
+            raise Invalid("two extended headers of a kind for one entry: make the tar again")
+        if size <= 0 or sum(self._sizes.values()) + size > _HEADER_BYTES:
+            raise Invalid(f"an extended header of {size} bytes: no name needs so many")
+        self._sizes[kind] = size
+        self._wanted = kind, size
+
     def _extend(self, kind: bytes, data: bytes) -> None:
         if kind == tarfile.GNUTYPE_LONGNAME:
-            self._extended["path"] = _text(data.rstrip(b"\0"))
+            self._extended[b"path"] = data.rstrip(b"\0")
             return
-        found = dict(_records(data))
-        if kind == tarfile.XHDTYPE:
-            self._extended |= found
-        elif any(key.startswith(_OVERRIDES) for key in found):
-            raise Invalid("a global header that names or sizes every entry: leave it out")
+        for key, value in _records(data):
+            if kind == tarfile.XGLTYPE:
+                if key.startswith(_OVERRIDES):
+                    raise Invalid("a global header that names or sizes every entry: leave it out")
+            elif key in _KEPT:
+                self._extended[key] = value
+            elif key.startswith(_SPARSE):
+                self._extended[_SPARSE] = b""
+
+        self._begun = True
 
 
 def _not_a_tar(start: bytes) -> str:
@@ -183,37 +202,37 @@ def _not_a_tar(start: bytes) -> str:
     return "this is no tar, or a damaged one: send a plain tar with names in UTF-8"
 
 
-def _member(raw: tarfile.TarInfo, extended: dict[str, str]) -> Member:
-    name = extended.get("path", raw.name)
-    if any(key.startswith("GNU.sparse") for key in extended):
+def _member(raw: tarfile.TarInfo, extended: dict[bytes, bytes]) -> Member:
+    name = _text(extended[b"path"]) if b"path" in extended else raw.name
+    if _SPARSE in extended:
         raise Invalid(f"{name!a} is a sparse file: a tar of plain files is needed")
     if raw.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE):
         what = _REFUSED.get(raw.type, f"of type {raw.type!r}")
         raise Invalid(f"{name!a} is {what}: only plain files can be notes")
-    size = extended.get("size", str(raw.size))
-    if not (size.isascii() and size.isdigit() and len(size) < 19):
+    size = extended.get(b"size", b"%d" % raw.size)
+    if not (size.isdigit() and len(size) < 19):
         raise Invalid(f"{name!a} has an impossible size")
     return Member(
         name=name,
         size=int(size),
         mode=raw.mode & 0o777,
-        mtime=_time(extended.get("mtime", str(raw.mtime))),
+        mtime=_time(extended.get(b"mtime", b"%d" % raw.mtime)),
         is_folder=raw.type == tarfile.DIRTYPE,
     )
 
 
-def _records(data: bytes) -> Iterator[tuple[str, str]]:
+def _records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a pax header: its lines are `LENGTH KEY=VALUE`."""
-    while data:
-        digits, _, _ = data.partition(b" ")
-        if not digits.isdigit() or len(digits) > 6:
+    start = 0
+    while start < len(data):
+        space = data.find(b" ", start, start + _LENGTH_DIGITS + 1)
+        digits = data[start : max(space, start)]
+        end = start + int(digits) if digits.isdigit() else start
+        equals = data.find(b"=", space + 1, end)
+        if not start < space < equals < end <= len(data) or data[end - 1 : end] != b"\n":
             raise Invalid("a damaged extended header: make the tar again")
-        length = int(digits)
-        key, found, value = data[len(digits) + 1 : length - 1].partition(b"=")
-        if not found or length > len(data) or data[length - 1 : length] != b"\n":
-            raise Invalid("a damaged extended header: make the tar again")
-        yield _text(key), _text(value)
-        data = data[length:]
+        yield data[space + 1 : equals], data[equals + 1 : end - 1]
+        start = end
 
 
 def _text(data: bytes) -> str:
@@ -223,11 +242,15 @@ def _text(data: bytes) -> str:
         raise Invalid("a name that is not UTF-8: make the tar again with names in UTF-8") from None
 
 
-def _time(text: str) -> Time | None:
+def _time(data: bytes) -> Time | None:
     try:
-        at = int(Decimal(text[:40]).scaleb(9))
-    except (InvalidOperation, ValueError, OverflowError):
+        seconds = Decimal(data[:40].decode("ascii"))
+    except (ArithmeticError, UnicodeDecodeError):
         return None
+    # 1e900000 takes ten bytes here, and as an int half a minute in which no other thread runs
+    if not seconds.is_finite() or seconds.adjusted() > _SECONDS_DIGITS:
+        return None
+    at = int(seconds.scaleb(9))
     return Time(at) if abs(at) <= _MTIME_MOST else None
 
 

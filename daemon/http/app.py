@@ -10,6 +10,7 @@ from daemon.http import (
     admin,
     docs,
     events,
+    imports,
     keys,
     memories,
     metrics,
@@ -42,7 +43,7 @@ def make_app(door: Door) -> FastAPI:
     app.state.metrics = numbers = metrics.Metrics()
     door.service.on_commit = numbers.commit
     app.add_middleware(Guard, callers=Callers(door.service), metrics=numbers)
-    app.state.imports = transfer.Imports()
+    app.state.imports = imports.Imports()
     for router in (  # those first that are asked most: each one before costs a look
         memories.router,
         versions.router,

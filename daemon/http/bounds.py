@@ -11,6 +11,7 @@ class Bounds:
     head_bytes: int = 16_384  # of a request's line and headers
     idle_s: float = 75.0  # from connecting, or from an answer, until a request's head is whole
     body_s: float = 60.0  # from the head until the body is whole
+    import_s: float = 900.0  # from having a place until an import's body is whole
     answer_s: float = 120.0  # from the body until the answer begins
     stall_s: float = 60.0  # while a client takes nothing of an answer
     grace_s: float = 5.0  # at the end, for what is under way

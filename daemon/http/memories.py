@@ -1,18 +1,19 @@
 """/v1/memory_stores/{id}/memories: the notes of a store."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Concatenate, ParamSpec
 
 from fastapi import APIRouter, Query, Request, Response
 
-from daemon.http import wire
+from daemon.http import pages, wire
 from daemon.http.door import Manages, Reads, Writes, scope
 from daemon.http.stores import check_live
 from memfs.engine import notes, stores, tree
 from memfs.engine import path as paths
 from memfs.engine.service import Txn
 from memfs.errors import Invalid, NotFound
-from memfs.types import Caller, NodeInfo, NotePath, Sha256, Time
+from memfs.types import Caller, NodeInfo, NotePath, Page, Sha256, Time
 
 P = ParamSpec("P")
 
@@ -56,24 +57,22 @@ async def list_memories(
     """
     prefix = paths.parse_prefix(path_prefix)
     exact = None if path is None else paths.parse(path)
-    limit = min(limit, wire.FULL_PER_PAGE) if view == "full" else limit
     listing = f"memories {memory_store_id} {archived} {depth} {exact!r} {prefix!r}"
     after = door.cursors.open(page, listing)
+    seal = partial(door.cursors.seal, listing=listing)
 
     def read(txn: Txn) -> bytes:
-        position: str | None = None
-        if exact is not None:
-            found = _at(txn, memory_store_id, exact)
-        else:
-            part = (
-                notes.archived_page(txn, memory_store_id, limit, after)
-                if archived
-                else notes.list_page(txn, memory_store_id, prefix, depth, limit, after)
-            )
-            found, position = part.items, part.after
-        rows = [_row(txn, memory_store_id, where, info, view) for where, info in found]
-        next_page = door.cursors.seal(position, listing)
-        return wire.encode(wire.Page[Row](data=rows, next_page=next_page))
+        def rows(most: int) -> Page[tuple[NotePath, NodeInfo]]:
+            if exact is not None:
+                return Page(_at(txn, memory_store_id, exact), None)
+            if archived:
+                return notes.archived_page(txn, memory_store_id, most, after)
+            return notes.list_page(txn, memory_store_id, prefix, depth, most, after)
+
+        def shape(found: tuple[NotePath, NodeInfo]) -> Row:
+            return _row(txn, memory_store_id, *found, view)
+
+        return pages.encode(wire.Page[Row], rows, shape, seal, limit, view)
 
     return wire.reply(await door.scan(read))
 

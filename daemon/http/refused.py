@@ -1,18 +1,19 @@
 """/v1/memory_stores/{id}/refused_texts: what could not be saved, and what becomes of it (ours)."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
-from daemon.http import wire
+from daemon.http import pages, wire
 from daemon.http.door import Manages, Reads, Writes, scope
 from daemon.http.memories import shown
 from daemon.http.stores import check_live
 from memfs.engine import path as paths
 from memfs.engine import refused
 from memfs.engine.service import Txn
-from memfs.types import Refused
+from memfs.types import Page, Refused
 
 router = APIRouter(
     prefix="/v1/memory_stores/{memory_store_id}/refused_texts",
@@ -47,14 +48,18 @@ async def list_refused(
     view: wire.View = "basic",
 ) -> Response:
     """List a store's refused texts, newest first."""
-    limit = min(limit, wire.FULL_PER_PAGE) if view == "full" else limit
     listing = f"refused {memory_store_id}"
+    after = door.cursors.open(page, listing)
+    seal = partial(door.cursors.seal, listing=listing)
 
     def read(txn: Txn) -> bytes:
-        after = door.cursors.open(page, listing)
-        found = refused.list_page(txn, memory_store_id, limit, after)
-        rows = [_shape(txn, memory_store_id, one, view) for one in found.items]
-        return wire.encode(wire.Page(data=rows, next_page=door.cursors.seal(found.after, listing)))
+        def rows(most: int) -> Page[Refused]:
+            return refused.list_page(txn, memory_store_id, most, after)
+
+        def shape(one: Refused) -> RefusedText:
+            return _shape(txn, memory_store_id, one, view)
+
+        return pages.encode(wire.Page[RefusedText], rows, shape, seal, limit, view)
 
     return wire.reply(await door.scan(read))
 

@@ -3,9 +3,10 @@
 import io
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import trio
 from fastapi import APIRouter, Request, Response
@@ -15,6 +16,7 @@ from daemon import tar
 from daemon.http import wire
 from daemon.http.bounds import Bounds
 from daemon.http.door import Door, Person, Reads, Writes, scope
+from daemon.http.imports import Imports
 from daemon.http.stores import check_live
 from daemon.http.stream import More, Stream
 from memfs import limits
@@ -26,6 +28,8 @@ from memfs.engine.service import Txn
 from memfs.errors import Invalid, LimitReached, MemfsError
 from memfs.types import NodeInfo, NoteInfo, NotePath, Sha256, Version
 
+T = TypeVar("T")
+
 router = APIRouter(
     prefix="/v1/memory_stores", tags=["export and import (ours)"], dependencies=[scope("stores")]
 )
@@ -35,9 +39,9 @@ MANIFEST = f"{RESERVED}/manifest.json"
 IMPORT_BYTES = 2**32
 _MANIFEST_BYTES = 2**25  # of 10,000 notes with the longest paths: half of it
 _PIECE_BYTES = 2**20  # that go to a thread together
-_TEXTS = 32  # read together: at most 3 MiB
-_VERSIONS = 1_000  # rows of one file
-_IMPORTS = 2  # at once; others wait
+_PART_BYTES = 2**18  # of an export, made before the client takes them
+_HEADERS_BYTES = 2**11  # about; of a file in a tar
+_VERSIONS = 128  # rows of one file
 
 _TAKES_TAR = {
     "requestBody": {
@@ -114,7 +118,7 @@ async def export(door: Reads, memory_store_id: str, versions: bool = False) -> R
 @router.post("/import", response_model=Imported, openapi_extra=_TAKES_TAR)
 async def import_new(door: Person, request: Request, name: str | None = None) -> Response:
     """Make a store of a tar. name: the manifest's if it is left out (ours)."""
-    async with _Received(door, request) as got:
+    async with _received(door, request) as got:
         manifest = got.manifest
         name = name or (manifest and manifest.store.name)
         if not name:
@@ -136,7 +140,7 @@ async def import_into(
 ) -> Response:
     """Bring a tar's notes into a store, all or none (ours)."""
     door.service.view(check_live, memory_store_id)
-    async with _Received(door, request) as got:
+    async with _received(door, request) as got:
         done = await door.commit(
             transfer.import_into, memory_store_id, got.notes, got.text, replace=replace
         )
@@ -161,8 +165,7 @@ def _reply(done: transfer.Outcome) -> Response:
 async def _export(door: Door, found: transfer.Snapshot, with_texts: bool, more: More) -> None:
     """Write a tar. No transaction lasts longer than a page: who reads slowly holds nothing."""
     written: list[NoteEntry] = []
-    for start in range(0, len(found.notes), _TEXTS):
-        page = list(_notes(found.notes[start : start + _TEXTS]))
+    for page in _parts(_notes(found.notes), lambda one: one[2].size_bytes):
         texts = await door.scan(transfer.texts, [note.sha256 for _, _, note in page])
         files: list[bytes] = []
         for (path, info, note), text in zip(page, texts, strict=True):
@@ -176,12 +179,29 @@ async def _export(door: Door, found: transfer.Snapshot, with_texts: bool, more: 
         rows = [wire.encode(wire.memory_version(found.store.id, one, None)) for one in page]
         await more(tar.pack(f"{RESERVED}/versions/{number:06}.jsonl", b"\n".join([*rows, b""])))
         number += 1
-        for start in range(0, len(page) if with_texts else 0, _TEXTS):
-            await more(await door.scan(_version_texts, page[start : start + _TEXTS]))
+        for part in _parts(page if with_texts else (), lambda one: one.size_bytes or 0):
+            await more(await door.scan(_version_texts, part))
     store = found.store
     about = StoreEntry(name=store.name, description=store.description, metadata=store.metadata)
     manifest = Manifest(store=about, seq=found.seq, notes=written)
-    await more(tar.pack(MANIFEST, wire.encode(manifest)) + tar.END)
+    last = tar.pack(MANIFEST, wire.encode(manifest)) + tar.END
+    for start in range(0, len(last), _PART_BYTES):
+        await more(last[start : start + _PART_BYTES])
+
+
+def _parts(found: Iterable[T], size_bytes: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield what has room in a part of the answer together; at least one each."""
+    part: list[T] = []
+    size = 0
+    for one in found:
+        more = size_bytes(one) + _HEADERS_BYTES
+        if part and size + more > _PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(one)
+        size += more
+    if part:
+        yield part
 
 
 def _notes(
@@ -290,46 +310,38 @@ class _Intake:
         self.notes.append(transfer.Incoming(path, text.sha256, member.mode, member.mtime))
 
 
-class Imports:
-    """Turns of those who import: each has a file and a thread of ours."""
+@asynccontextmanager
+async def _received(door: Door, request: Request) -> AsyncGenerator[_Intake]:
+    """Take the tar in a request's body, checked; its texts are in a file without a name."""
+    bounds: Bounds = request.state.bounds
+    imports: Imports = request.app.state.imports
+    async with imports.place(door.caller, bounds.body_s):
+        with _unnamed(door.service.env.path) as spool:
+            intake = _Intake(door.service.scanner, spool)
+            with trio.move_on_after(bounds.import_s) as scope:
+                await _Body(door, request, bounds, imports.threads).into(intake)
+            if scope.cancelled_caught:
+                raise wire.TooSlow(
+                    f"the tar was not whole within {bounds.import_s:g} s: split it, or send it "
+                    "from nearer"
+                )
+            yield intake
 
-    def __init__(self) -> None:
-        self.turns = trio.Semaphore(_IMPORTS)
-        self.threads = trio.CapacityLimiter(_IMPORTS)
 
+class _Body:
+    """The body of a request that imports."""
 
-class _Received:
-    """The tar in a request's body, checked; its texts are in a file without a name."""
-
-    def __init__(self, door: Door, request: Request) -> None:
+    def __init__(
+        self, door: Door, request: Request, bounds: Bounds, threads: trio.CapacityLimiter
+    ) -> None:
         self._door = door
         self._request = request
-        self._bounds: Bounds = request.state.bounds
-        self._imports: Imports = request.app.state.imports
+        self._bounds = bounds
+        self._threads = threads
 
-    async def __aenter__(self) -> _Intake:
-        with trio.move_on_after(self._bounds.body_s) as waiting:
-            await self._imports.turns.acquire()
-        if waiting.cancelled_caught:
-            raise wire.TooMany(f"{_IMPORTS} imports are under way: try again when they are done")
-        try:
-            self._spool = _unnamed(self._door.service.env.path)
-            try:
-                return await self._receive()
-            except BaseException:
-                self._spool.close()
-                raise
-        except BaseException:
-            self._imports.turns.release()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._spool.close()
-        self._imports.turns.release()
-
-    async def _receive(self) -> _Intake:
-        intake = _Intake(self._door.service.scanner, self._spool)
-        in_thread = partial(trio.to_thread.run_sync, limiter=self._imports.threads)
+    async def into(self, intake: _Intake) -> None:
+        """Give all of it to *intake*, in a thread."""
+        in_thread = partial(trio.to_thread.run_sync, limiter=self._threads)
         more, total = True, 0
         while more:
             piece, more = await self._piece()
@@ -339,7 +351,6 @@ class _Received:
             self._door.service.require_space()
             await in_thread(partial(intake.feed, piece))
         await in_thread(intake.close)
-        return intake
 
     async def _piece(self) -> tuple[bytes, bool]:
         """Return a large part of the body, and whether there is more."""

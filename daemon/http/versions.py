@@ -1,10 +1,11 @@
 """/v1/memory_stores/{id}/memory_versions: what each change did."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from daemon.http import wire
+from daemon.http import pages, wire
 from daemon.http.door import Manages, Reads, Writes, scope
 from daemon.http.memories import shown
 from memfs.engine import notes, versions
@@ -50,15 +51,16 @@ async def list_versions(
         ("service_account_actor", service_account_id),
     )
     authors = list({Actor(kind, one): None for kind, one in asked if one is not None})
-    limit = min(limit, wire.FULL_PER_PAGE) if view == "full" else limit
     where = None if path is None else paths.parse(path)
     listing = f"versions {memory_store_id} {first} {last} {memory_id!r} {what} {authors} {where!r}"
     after = door.cursors.open(page, listing)
+    seal = partial(door.cursors.seal, listing=listing)
 
     def read(txn: Txn) -> bytes:
-        found: Page[Version] = Page([], None)
-        if len(authors) < 2:  # two authors: no version has both
-            found = versions.list_page(
+        def rows(most: int) -> Page[Version]:
+            if len(authors) > 1:  # no version has both
+                return Page([], None)
+            return versions.list_page(
                 txn,
                 memory_store_id,
                 note_id=memory_id,
@@ -67,11 +69,14 @@ async def list_versions(
                 path=where,
                 since=first,
                 until=last,
-                limit=limit,
+                limit=most,
                 after=after,
             )
-        rows = [_version(txn, memory_store_id, version, view) for version in found.items]
-        return wire.encode(wire.Page(data=rows, next_page=door.cursors.seal(found.after, listing)))
+
+        def shape(version: Version) -> wire.MemoryVersion:
+            return _version(txn, memory_store_id, version, view)
+
+        return pages.encode(wire.Page[wire.MemoryVersion], rows, shape, seal, limit, view)
 
     return wire.reply(await door.scan(read))
 

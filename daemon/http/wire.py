@@ -23,7 +23,6 @@ S = TypeVar("S", bound=BaseModel)
 T = TypeVar("T")
 
 View = Literal["basic", "full"]
-FULL_PER_PAGE = 20  # a page with texts holds at most 2 MiB of them
 
 _DIGEST = re.compile("[0-9A-Fa-f]{64}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
