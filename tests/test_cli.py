@@ -183,7 +183,8 @@ def test_put_cat_ls_mv_rm(memfs: Shell, store: str) -> None:
 def test_put_has_preconditions(memfs: Shell, store: str) -> None:
     memfs("put", store, "a", "--if-absent", stdin="one")
     memfs("put", store, "a", "--if-absent", stdin="two", code=9)
-    memfs("put", store, "a", "--if-sha256", "0000", stdin="two", code=9)
+    memfs("put", store, "a", "--if-sha256", sha("zero"), stdin="two", code=9)
+    memfs("put", store, "a", "--if-sha256", "0000", stdin="two", code=5)
     memfs("put", store, "a", "--if-sha256", sha("one"), stdin="two")
     memfs("put", store, "a", "--if-sha256", sha("one"), stdin="two")  # a retry
     memfs("put", store, "b", "--if-sha256", sha("one"), stdin="two", code=4)

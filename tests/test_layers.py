@@ -52,6 +52,7 @@ LAYERS = {
     ),
     "daemon": layer(DOORS, *WEB),
     "daemon.http.metrics": layer(DOORS, *WEB, "prometheus_client"),
+    "daemon.http.framing": layer(DOORS, *WEB, "h11"),
     "daemon.http.serve": layer(DOORS, *WEB, "h11"),  # what hypercorn speaks HTTP/1.1 with
     "daemon.mount": layer(DOORS, *WEB, "pyfuse3"),
     "daemon.run": layer(DOORS | {"memfs.store"}, *WEB),
