@@ -241,6 +241,7 @@ def test_listings_that_begin_anew_and_stop_anywhere_agree_with_what_was_there(
     folder = S / "d"
     folder.mkdir()
     there = set(fill(folder, 400))
+    until(lambda: names(T / "d") == sorted(there), "what was touched is committed in release")
     with ExitStack() as stack:
         dirs = [stack.enter_context(opendir(path / "d")) for path in (S, S, T)]
         walks = [Walk(there) for _ in dirs]
