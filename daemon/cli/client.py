@@ -67,20 +67,17 @@ class Client:
         """
         import httpx
 
-        http = self._http or self._connect()
         headers = {"accept": "text/event-stream"}
         if last_id is not None:
             headers["last-event-id"] = last_id
-        asked = http.stream(
+        asked = self._connected().stream(
             "GET", _url(path), params=_given(query), headers=headers, timeout=httpx.Timeout(quiet_s)
         )
         try:
             with asked as response:
                 if response.status_code == 503:  # it stops, or is full
                     raise ConnectionError("the daemon is busy")
-                if not response.is_success:
-                    response.read()
-                    raise Failure.of(response.status_code, response.json().get("error", {}))
+                _check(response)
                 block: dict[str, str] = {}
                 for line in response.iter_lines():
                     name, _, value = line.partition(": ")
@@ -99,11 +96,9 @@ class Client:
     ) -> Generator[tuple[Mapping[str, str], Iterator[bytes]]]:
         """Give the headers and the bytes that a GET answers."""
         with self._explained():
-            http = self._http or self._connect()
-            with http.stream("GET", _url(path), params=_given(query)) as response:
-                if not response.is_success:
-                    response.read()
-                    raise Failure.of(response.status_code, response.json().get("error", {}))
+            asked = self._connected().stream("GET", _url(path), params=_given(query))
+            with asked as response:
+                _check(response)
                 yield response.headers, response.iter_bytes()
 
     def upload(self, *path: str, parts: Iterable[bytes], **query: object) -> Json:
@@ -125,18 +120,15 @@ class Client:
         media_type: str,
     ) -> Json:
         with self._explained():
-            http = self._http or self._connect()
-            response = http.request(
+            response = self._connected().request(
                 method,
                 _url(path),
                 params=_given(query),
                 content=content,
                 headers={} if content is None else {"content-type": media_type},
             )
-            answer: Json = response.json()
-        if response.is_success:
-            return answer
-        raise Failure.of(response.status_code, answer.get("error", {}))
+            _check(response)
+            return response.json()
 
     @contextmanager
     def _explained(self) -> Generator[None]:
@@ -172,8 +164,13 @@ class Client:
             f"`memfs --workspace {self._config.workspace} serve`",
         )
 
-    def _connect(self) -> "httpx.Client":
+    def _connected(self) -> "httpx.Client":
         """Return the client of a daemon that does answer, or say why there is none."""
+        if self._http is None:
+            self._http = self._connect()
+        return self._http
+
+    def _connect(self) -> "httpx.Client":
         import httpx
 
         path = str(self._config.socket_path)
@@ -188,13 +185,12 @@ class Client:
             ) from None
         except (NotFound, OSError):
             raise self._not_running() from None
-        self._http = httpx.Client(
+        return httpx.Client(
             # no TLS on a unix socket: reading the certificates would take most of a command's time
             transport=httpx.HTTPTransport(uds=path, verify=False),
             base_url="http://memfs/v1/",
             timeout=self._timeout_s,
         )
-        return self._http
 
     # What commands name ----------------------------------------------------------------------
 
@@ -206,18 +202,8 @@ class Client:
             self.rows("memory_stores", limit=STORE_PAGE, name=store, include_archived=True)
         )
         live = [row for row in found if row["archived_at"] is None] or found
-        if not live:
-            raise Failure(
-                Exit.NOT_FOUND,
-                f"no memory store is called {store!r}: list them with `memfs store list`",
-            )
-        if len(live) > 1:
-            those = ", ".join(row["id"] for row in live)
-            raise Failure(
-                Exit.CONFLICT,
-                f"{len(live)} memory stores are called {store!r}: name one by its id ({those})",
-            )
-        return live[0]["id"]
+        missing = f"no memory store is called {store!r}: list them with `memfs store list`"
+        return the_id(live, missing, f"memory stores are called {store!r}")
 
     def others_called(self, name: str, store_id: str) -> list[str]:
         """Return the ids of the living stores that have the name of a store that was made."""
@@ -309,6 +295,19 @@ def absolute(path: str) -> str:
     return path if path.startswith("/") or is_note_id(path) else f"/{path}"
 
 
+def the_id(found: list[Json], missing: str, several: str) -> str:
+    """Return the id of the one row that a name meant.
+
+    Raises: Failure, saying *missing*, or how many are what *several* says.
+    """
+    if not found:
+        raise Failure(Exit.NOT_FOUND, missing)
+    if len(found) > 1:
+        those = ", ".join(row["id"] for row in found)
+        raise Failure(Exit.CONFLICT, f"{len(found)} {several}: name one by its id ({those})")
+    return found[0]["id"]
+
+
 def no_note(path: str) -> Failure:
     """Return the failure for a path where no note is."""
     what = f"no note has the id {path}" if is_note_id(path) else f"no note is at {path}"
@@ -335,3 +334,10 @@ def _text(value: object) -> str | list[str]:
     if isinstance(value, list | tuple):
         return [str(one) for one in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check(response: "httpx.Response") -> None:
+    """Raise the failure that an answer tells of."""
+    if not response.is_success:
+        response.read()
+        raise Failure.of(response.status_code, response.json().get("error", {}))

@@ -3,9 +3,8 @@
 import click
 
 from daemon.cli import output
-from daemon.cli.client import Client
-from daemon.cli.exits import Exit
-from daemon.cli.session import Failure, Group, session
+from daemon.cli.client import Client, the_id
+from daemon.cli.session import Group, session
 from memfs import ids
 
 
@@ -90,14 +89,5 @@ def _key_id(client: Client, key: str) -> str:
         return key
     found = [row for row in client.get("keys")["data"] if row["name"] == key]
     valid = [row for row in found if row["revoked_at"] is None] or found[-1:]
-    if not valid:
-        raise Failure(
-            Exit.NOT_FOUND, f"no key has the id or name {key!r}: list them with `memfs key list`"
-        )
-    if len(valid) > 1:
-        those = ", ".join(row["id"] for row in valid)
-        raise Failure(
-            Exit.CONFLICT,
-            f"{len(valid)} valid keys are called {key!r}: name one by its id ({those})",
-        )
-    return valid[0]["id"]
+    missing = f"no key has the id or name {key!r}: list them with `memfs key list`"
+    return the_id(valid, missing, f"valid keys are called {key!r}")

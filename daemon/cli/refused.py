@@ -3,7 +3,7 @@
 import click
 
 from daemon.cli import output
-from daemon.cli.client import STORE_PAGE, VERSION_PAGE, Json, absolute
+from daemon.cli.client import STORE_PAGE, VERSION_PAGE, Client, Json, absolute
 from daemon.cli.complete import NOTE, STORE
 from daemon.cli.confirm import ask_before, yes_option
 from daemon.cli.people import People
@@ -61,7 +61,7 @@ def list_refused(store: str | None) -> None:
 def show(store: str, number: int) -> None:
     """Print a refused text."""
     client = session().client
-    found = client.get("memory_stores", client.store_id(store), "refused_texts", str(number))
+    found = client.get(*_route(client, store, number))
     if session().json:
         output.emit(found, list)
     else:
@@ -78,7 +78,7 @@ def keep(store: str, number: int, path: str) -> None:
     To write it over a note instead: memfs refused show STORE NUMBER | memfs put STORE PATH
     """
     client = session().client
-    refused = ("memory_stores", client.store_id(store), "refused_texts", str(number))
+    refused = _route(client, store, number)
     made = client.post(*refused, "keep", body={"path": absolute(path)})
     output.emit(made, lambda: [f"{made['path']} {made['memory_version_id']}"])
 
@@ -90,8 +90,12 @@ def keep(store: str, number: int, path: str) -> None:
 def discard(store: str, number: int, yes: bool) -> None:
     """Remove a refused text for good."""
     client = session().client
-    refused = ("memory_stores", client.store_id(store), "refused_texts", str(number))
+    refused = _route(client, store, number)
     found = client.get(*refused, view="basic")
     ask_before(f"discard refused text {number}, meant for {found['path']}", yes=yes)
     gone = client.delete(*refused)
     output.emit(gone, lambda: [f"discarded {number}"])
+
+
+def _route(client: Client, store: str, number: int) -> tuple[str, ...]:
+    return ("memory_stores", client.store_id(store), "refused_texts", str(number))

@@ -98,7 +98,7 @@ def task(txn: Txn, caller: Caller, task_id: str) -> Task:
     Raises: NotFound.
     """
     found = tasks.get(txn, task_id)
-    if caller.power is Power.AGENT and found.worker_id != caller.worker:
+    if not knows(caller, found.worker_id):
         raise tasks.unknown(task_id)
     return found
 
@@ -109,15 +109,19 @@ def worker(txn: Txn, caller: Caller, name_or_id: str) -> Worker:
     Raises: NotFound.
     """
     found = workers.get(txn, name_or_id)
-    if caller.power is Power.AGENT and found.id != caller.worker:
+    if not knows(caller, found.id):
         raise workers.unknown(name_or_id)
     return found
 
 
 def workers_seen(txn: Txn, caller: Caller) -> list[Worker]:
     """Return the workers that the caller may know of, in the order of making."""
-    agent = caller.power is Power.AGENT
-    return [one for one in workers.everything(txn) if not agent or one.id == caller.worker]
+    return [one for one in workers.everything(txn) if knows(caller, one.id)]
+
+
+def knows(caller: Caller, worker_id: str) -> bool:
+    """Whether the caller may know of a worker and its tasks: an agent of itself alone."""
+    return caller.power is not Power.AGENT or worker_id == caller.worker
 
 
 def _reached(txn: Txn, caller: Caller, store_id: str) -> tuple[Store, Access]:

@@ -23,7 +23,6 @@ from memfs.types import (
     Key,
     Node,
     Operation,
-    Power,
     Seq,
     Store,
     StoreNo,
@@ -113,16 +112,16 @@ def _deleted(txn: Txn, caller: Caller, store_id: str) -> StoreNo | None:
 
 
 def _is_seen(txn: Txn, caller: Caller, reached: dict[StoreNo, Access] | None, row: Change) -> bool:
-    if caller.power is not Power.AGENT or reached is None:
+    if reached is None:
         return True
     match row.kind:
         case ChangeKind.KEY | ChangeKind.CREDENTIAL:
             return False
         case ChangeKind.WORKER:
-            return row.subject == caller.worker
+            return access.knows(caller, row.subject)
         case ChangeKind.TASK:  # its row is in its worker's own store, which others may attach
             task = tasks.find(txn, row.subject)  # it may have been deleted since
-            return task is not None and task.worker_id == caller.worker
+            return task is not None and access.knows(caller, task.worker_id)
         case _:
             return row.store in reached
 

@@ -72,7 +72,8 @@ def check_valid(txn: Txn, caller: Caller) -> None:
 
 def by_id(txn: Txn, key_id: str) -> Key | None:
     """Return the key with that id, also a revoked one."""
-    return next((key for _, key in KEY.scan(txn) if key.id == key_id), None)
+    found = _by_id(txn, key_id)
+    return None if found is None else found[1]
 
 
 def everything(txn: Txn) -> Iterator[Key]:
@@ -85,14 +86,15 @@ def revoke(txn: Txn, caller: Caller, now: Time, key_id: str) -> Key:
 
     Raises: NotFound.
     """
-    for row, key in KEY.scan(txn):
-        if key.id == key_id:
-            if key.revoked_at is None:
-                key = evolve(key, revoked_at=now)
-                KEY.put(txn, row, key)
-                _record(txn, caller, now, key)
-            return key
-    raise NotFound(f"no key {key_id!r}: list them with `memfs key list`")
+    found = _by_id(txn, key_id)
+    if found is None:
+        raise NotFound(f"no key {key_id!r}: list them with `memfs key list`")
+    row, key = found
+    if key.revoked_at is None:
+        key = evolve(key, revoked_at=now)
+        KEY.put(txn, row, key)
+        _record(txn, caller, now, key)
+    return key
 
 
 def caller_of(key: Key, secret: str) -> Caller:
@@ -104,6 +106,10 @@ def caller_of(key: Key, secret: str) -> Caller:
         scopes=key.scopes,
         key=_row(secret),
     )
+
+
+def _by_id(txn: Txn, key_id: str) -> tuple[bytes, Key] | None:
+    return next((found for found in KEY.scan(txn) if found[1].id == key_id), None)
 
 
 def _row(secret: str) -> bytes:

@@ -78,7 +78,7 @@ class Service:
 
         Raises: NoSpace.
         """
-        self.view(lambda txn: txn.require_space())
+        self.env.require_space()
 
     async def scan(
         self, rule: Callable[Concatenate[Txn, P], R], *args: P.args, **kwargs: P.kwargs

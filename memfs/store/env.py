@@ -8,6 +8,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -247,9 +248,10 @@ class Env:
             room = self.map_size_bytes - self._live_bytes(txn)
         return max(0, min(room, disk.f_bavail * disk.f_frsize))
 
-    def require_space(self, txn: lmdb.Transaction) -> None:
+    def require_space(self, txn: lmdb.Transaction | None = None) -> None:
         """Raise NoSpace when less than the reserve is left on the disk or in the map.
 
+        txn: in which to count pages, if it comes to that; a snapshot of its own otherwise.
         Asked again only after a while: what can be written meanwhile fits the reserve.
         """
         now = time.monotonic()
@@ -258,11 +260,14 @@ class Env:
         disk = os.statvfs(self.path)
         if disk.f_bavail * disk.f_frsize < RESERVE_BYTES:
             raise NoSpace(f"the disk of {self.path} is full: free some space, then write again")
-        if self.used_bytes() > self.map_size_bytes and self._live_bytes(txn) > self.map_size_bytes:
-            raise NoSpace(
-                f"the map of {self.path} is full ({self.map_size_bytes} bytes): delete notes or "
-                "restart with a larger --map-size"
-            )
+        if self.used_bytes() > self.map_size_bytes:
+            with nullcontext(txn) if txn is not None else self._env.begin() as counting:
+                live = self._live_bytes(counting)
+            if live > self.map_size_bytes:
+                raise NoSpace(
+                    f"the map of {self.path} is full ({self.map_size_bytes} bytes): delete notes "
+                    "or restart with a larger --map-size"
+                )
         self._roomy_until = now + _ROOM_CHECK_S
 
     def _live_bytes(self, txn: lmdb.Transaction) -> int:
