@@ -1019,16 +1019,35 @@ def table(bench: Bench) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    """Run the bench and print what it found."""
-    parser = argparse.ArgumentParser(prog="scripts/bench fs", description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, 1,000 notes at most")
+def options_of(what: str, about: str, *, quick: str, rounds: str) -> argparse.Namespace:
+    """Return the options of a bench, and have SIGTERM and SIGHUP end it in order."""
+    parser = argparse.ArgumentParser(prog=f"scripts/bench {what}", description=about)
+    parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--json", action="store_true", help="print JSON; the table goes to stderr")
-    parser.add_argument("--rounds", type=int, help="rounds of the per-operation measurements")
+    parser.add_argument("--rounds", type=int, help=rounds)
     parser.add_argument("--dir", type=Path, default=Path("/var/tmp"), help="where to work")
     options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda n, _: sys.exit(128 + n))
+    return options
+
+
+def show(text: str, report: Callable[[], dict[str, Any]], *, as_json: bool) -> None:
+    """Print a table; with JSON that is what stdout gets."""
+    (sys.stderr if as_json else sys.stdout).write(text)
+    if as_json:
+        json.dump(report(), sys.stdout, indent=1)
+        sys.stdout.write("\n")
+
+
+def main() -> int:
+    """Run the bench and print what it found."""
+    options = options_of(
+        "fs",
+        __doc__.split("\n")[0],
+        quick="fewer rounds, 1,000 notes at most",
+        rounds="rounds of the per-operation measurements",
+    )
     base = Path(tempfile.mkdtemp(prefix="memfs-bench-", dir=options.dir))
     if "tmpfs" in machine(base)["disk"]:
         base.rmdir()
@@ -1045,11 +1064,7 @@ def main() -> int:
         failed = False
     finally:
         bench.close()
-    text = table(bench)
-    sys.stderr.write(text) if options.json else sys.stdout.write(text)
-    if options.json:
-        json.dump(bench.report(), sys.stdout, indent=1)
-        sys.stdout.write("\n")
+    show(table(bench), bench.report, as_json=options.json)
     return int(failed)
 
 

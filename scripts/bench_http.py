@@ -9,14 +9,12 @@ than memfs does. A missed target does not change the exit status; an error does 
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import functools
 import http.client
 import json
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -371,14 +369,12 @@ def main() -> int:
     if sys.argv[1:2] in (["--serve-floor"], ["--serve-bare"]):
         serve_floor(Path(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[1] == "--serve-bare")
         return 0
-    parser = argparse.ArgumentParser(prog="scripts/bench http", description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds and requests")
-    parser.add_argument("--json", action="store_true", help="print JSON; the table goes to stderr")
-    parser.add_argument("--rounds", type=int, help="rounds of one client's requests")
-    parser.add_argument("--dir", type=Path, default=Path("/var/tmp"), help="where to work")
-    options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda n, _: sys.exit(128 + n))
+    options = fs.options_of(
+        "http",
+        __doc__.split("\n")[0],
+        quick="fewer rounds and requests",
+        rounds="rounds of one client's requests",
+    )
     bench = Bench(
         Path(tempfile.mkdtemp(prefix="memfs-bench-", dir=options.dir)),
         options.quick,
@@ -389,10 +385,7 @@ def main() -> int:
         report = bench.report()
     finally:
         bench.close()
-    (sys.stderr if options.json else sys.stdout).write(table(report))
-    if options.json:
-        json.dump(report, sys.stdout, indent=1)
-        sys.stdout.write("\n")
+    fs.show(table(report), lambda: report, as_json=options.json)
     return 0
 
 
