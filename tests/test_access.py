@@ -14,7 +14,7 @@ import pytest
 from daemon.http.app import make_app
 from memfs.engine import refused, stores
 from tests.conftest import USER, text
-from tests.test_http import Served, serving
+from tests.served import Served, serving
 
 # person    a person's key                       scoped    a person's, with another scope
 # own       the key of the agent whose it is     revoked   a revoked one

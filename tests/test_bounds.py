@@ -17,7 +17,7 @@ from daemon.http.bounds import Bounds
 from memfs.engine import stores
 from memfs.engine.service import Txn
 from memfs.types import Actor, Caller, Store, Time
-from tests.test_http import Served, serving
+from tests.served import Served, serving
 
 LONG = 1_000.0
 HEAD = b"GET /healthz HTTP/1.1\r\nhost: x\r\n"

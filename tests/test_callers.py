@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.test_http import Served, serving
+from tests.served import Served, serving
 
 Headers = list[tuple[str, str]]
 

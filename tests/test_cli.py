@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,10 @@ from memfs.engine import notes, refused, stores
 from memfs.engine import path as paths
 from memfs.types import Actor, Caller
 from tests.conftest import text as as_text
-from tests.test_http import Served, serving, sha
+from tests.served import Served, serving
+from tests.test_http import sha
+
+pytest_plugins = ("tests.served",)
 
 ROOT = Path(__file__).parents[1]
 
@@ -60,12 +62,6 @@ class Shell:
         command = [sys.executable, "-m", "daemon.cli", "--workspace", str(self.workspace), *args]
         with self.served.other_clients():
             return subprocess.run(command, cwd=ROOT, timeout=60, **rest)
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("ws")) as one:
-        yield one
 
 
 @pytest.fixture

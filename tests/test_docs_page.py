@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from daemon.http.docs import render
-from tests.test_http import Served, serving
+from tests.served import Served, serving
 
 
 @pytest.fixture(scope="module")

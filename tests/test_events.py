@@ -20,7 +20,7 @@ from memfs.engine.service import Txn
 from memfs.errors import Invalid, Unauthenticated
 from memfs.types import Access, Actor, Caller, Power, Seq, Time
 from tests.conftest import SECOND, USER, Engine, text
-from tests.test_http import AStore, Served, serving
+from tests.served import AStore, Served, serving
 
 ALL = 1_000
 

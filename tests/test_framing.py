@@ -3,12 +3,13 @@
 import contextlib
 import json
 import socket
-from collections.abc import Iterator
 
 import pytest
 
+from tests.served import Served
 from tests.test_bounds import connected, read, status
-from tests.test_http import Served, serving
+
+pytest_plugins = ("tests.served",)
 
 HOST = b"host: x\r\n"
 GET = b"GET /healthz HTTP/1.1\r\n" + HOST
@@ -43,12 +44,6 @@ UNREADABLE = {  # as h11 finds
     "a bad chunk": (CHUNKED + b"zz\r\n", 400),
     "a long head": (GET + b"x: " + LONG, 431),
 }
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("ws")) as one:
-        yield one
 
 
 def refused(sock: socket.socket) -> int:

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from daemon.http.bounds import Bounds
+from tests.served import Served, serving
 from tests.test_bounds import connected, read, status
-from tests.test_http import Served, serving
 
 
 @pytest.fixture(scope="module")

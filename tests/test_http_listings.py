@@ -14,16 +14,12 @@ import pytest
 from daemon.config import Config
 from memfs.engine import refused, stores
 from tests.conftest import USER, text
-from tests.test_http import AStore, Served, serving
+from tests.served import AStore, Served, serving
+
+pytest_plugins = ("tests.served",)
 
 LASTING = [f"/{top}/{n:02}/note.md" for top in "adgz" for n in range(25)]
 PASSING = [f"/{top}/{n:02}/{name}" for top in "adgz" for n in range(0, 25, 3) for name in "aoz"]
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("ws")) as one:
-        yield one
 
 
 class Writers:

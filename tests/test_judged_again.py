@@ -9,15 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.test_http import AStore, Served, serving
+from tests.served import AStore, Served, serving
+
+pytest_plugins = ("tests.served",)
 
 Revoke = Callable[[], object]
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("ws")) as one:
-        yield one
 
 
 class Agent:

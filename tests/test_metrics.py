@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.served import Served, serving
 from tests.test_events import streaming
-from tests.test_http import Served, serving
 
 
 class Numbers:

@@ -26,7 +26,7 @@ from daemon.http.app import make_app
 from memfs.engine import refused
 from memfs.engine import stores as engine_stores
 from tests.conftest import USER, text
-from tests.test_http import Served, serving
+from tests.served import Served, serving
 
 CHECKS = [
     not_a_server_error,

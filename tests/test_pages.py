@@ -5,17 +5,14 @@ from typing import Any
 
 import pytest
 
-from tests.test_http import AStore, Served, refuse, serving
+from tests.served import AStore, Served
+from tests.test_http import refuse
+
+pytest_plugins = ("tests.served",)
 
 MOST = 2**20
 LARGE = "\x01" * 100_000  # 600,000 bytes in JSON
 ROW = 610_000  # a row with it
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("ws")) as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

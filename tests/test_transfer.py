@@ -33,27 +33,18 @@ from memfs.engine.service import Txn
 from memfs.errors import Invalid
 from memfs.types import Actor, Caller, Time
 from tests.conftest import Engine, text
+from tests.served import AStore, Served, serving
 from tests.test_cli import Shell
-from tests.test_http import AStore, Served, serving
+
+pytest_plugins = ("tests.served",)
 
 USER = Caller(Actor("user_actor", "u"))
 MANIFEST = ".memfs/manifest.json"
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("ws")) as one:
-        yield one
-
-
 @pytest.fixture
 def memfs(served: Served) -> Shell:
     return Shell(served)
-
-
-@pytest.fixture
-def store(served: Served) -> AStore:
-    return served.store()
 
 
 def exported(served: Served, store: AStore, **query: Any) -> bytes:

@@ -14,7 +14,7 @@ from daemon.http import wire
 from daemon.http.bounds import Bounds
 from daemon.http.imports import Imports
 from memfs.types import Actor, Caller, Power
-from tests.test_http import serving
+from tests.served import serving
 from tests.test_transfer import client, imported, packed
 
 OWNER = Caller(Actor("user_actor", "1"))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from daemon.http.bounds import Bounds
-from tests.test_http import Served, serving
+from tests.served import Served, serving
 
 ROOT = Path(__file__).parents[1]
 QUICK = Bounds(heartbeat_s=0.2)
