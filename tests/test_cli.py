@@ -579,6 +579,18 @@ def test_a_worker_that_was_made_is_named_with_the_one_that_may_be_meant(memfs: S
     assert [row["name"] for row in memfs.rows("worker", "list")][-1] == "worker"
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_folder_that_is_gone_is_a_place_to_work_from(memfs: Shell, named: bool) -> None:
+    inside = memfs.workspace / ".little-worker" / "gone"
+    inside.mkdir(parents=True)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env |= {"MEMFS_WORKSPACE": str(memfs.workspace)} if named else {}
+    script = f'cd "{inside}"; rmdir "{inside}"; exec "{sys.executable}" -P -m daemon.cli store list'
+    with memfs.served.other_clients():
+        done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 # Keys -------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ Every command takes --json and --workspace, before or after its name.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,11 +58,9 @@ class Session:
     def config(self) -> "Config":
         """The workspace's configuration, found on first use."""
         if self._config is None:
-            import os
-
             from daemon.config import Config, find_workspace
 
-            self._config = Config(find_workspace(self.workspace, os.environ, Path.cwd()))
+            self._config = Config(find_workspace(self.workspace, os.environ, _here()))
         return self._config
 
     @property
@@ -73,6 +72,14 @@ class Session:
             self._client = Client(self.config)
             click.get_current_context().find_root().call_on_close(self._client.close)
         return self._client
+
+
+def _here() -> Path:
+    """Return the current folder; where it is gone, as after an unmount, the shell's name for it."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path(os.environ.get("PWD", "/"))
 
 
 def session() -> Session:
